@@ -6,11 +6,11 @@ from typing import Final
 
 import dagster as dg
 
-from platform_core import names
-from platform_core.dagster_internals import TableAssets, allow_early_features
-from platform_core.metadata import plain_cell, table_metadata, terms_table
-from platform_core.partitions import partitions_definition
-from platform_core.table_card import TableCard
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import TableAssets, allow_early_features
+from dredge.platform_core.metadata import plain_cell, table_metadata, terms_table
+from dredge.platform_core.partitions import partitions_definition
+from dredge.platform_core.table_card import TableCard
 
 with allow_early_features():  # Dagster calls backfill policies beta
     _BACKFILL: Final = dg.BackfillPolicy.multi_run(max_partitions_per_run=31)

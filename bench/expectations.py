@@ -39,8 +39,8 @@ _PROGRAM: Final = """
 import json, os, sys, time
 os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DAGSTER_HOME=sys.argv[2], DREDGE_RUNNER="local", DREDGE_RUN_ASSETS="[]")
 import dagster as dg
-from orchestration.definitions import defs
-from platform_core import names
+from dredge.orchestration.definitions import defs
+from dredge.platform_core import names
 job = defs().get_repository_def().get_job("expectations")
 began, imported = time.perf_counter(), time.process_time()
 with dg.DagsterInstance.from_config(sys.argv[2]) as instance:

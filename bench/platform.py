@@ -19,10 +19,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.harness import MIB, Result, in_own_process
+from dredge.orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
+from dredge.orchestration.verbs.dagster_process import INSTANCE, start_platform
+from dredge.platform_core import names
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives
-from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
-from orchestration.verbs.dagster_process import INSTANCE, start_platform
-from platform_core import names
 
 TABLES, TARGET_SECONDS = 1_000, 5.0
 CHANGED, UNCHANGED_TARGET, CHANGED_TARGET = 50, 1.0, 5.0
@@ -34,7 +34,7 @@ _FIELDS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.str
 _PROGRAM = """
 import json, os, sys, time
 os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DAGSTER_HOME=sys.argv[2], DREDGE_RUN_ASSETS=sys.argv[3])
-from orchestration.definitions import defs
+from dredge.orchestration.definitions import defs
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 serialized = serialize_value(RepositorySnap.from_def(defs().get_repository_def(), defer_snapshots=True))
@@ -47,9 +47,9 @@ os.environ.update(DREDGE_WAREHOUSE=sys.argv[1], DREDGE_RUNNER="local", DREDGE_SE
 import dagster as dg
 import pyarrow as pa
 from lsm_core import Catalog, SchemaChange
-from platform_core import names
-from orchestration.definitions import defs
-from platform_core.resources import WarehouseResource
+from dredge.platform_core import names
+from dredge.orchestration.definitions import defs
+from dredge.platform_core.resources import WarehouseResource
 repository, warehouse, cursors = defs().get_repository_def(), WarehouseResource.from_environment(), {}
 
 def tick(instance, sensor):

@@ -14,9 +14,9 @@ import dagster as dg
 import pyarrow as pa
 
 from bench.harness import Result
-from orchestration.verbs.dagster_process import INSTANCE, start_platform
-from platform_core import names
-from platform_core.resources.settings import Settings
+from dredge.orchestration.verbs.dagster_process import INSTANCE, start_platform
+from dredge.platform_core import names
+from dredge.platform_core.resources.settings import Settings
 
 TABLES, DUE = 500, 50
 OBSERVED_SECONDS = 300.0

@@ -6,5 +6,8 @@ results, and adds the checks that need Spark or great-expectations. Begin with `
 
 from __future__ import annotations
 
-from checks.data_checks import data_checks
-from checks.layout_checks import layout_checks
+if __name__ == "checks":  # a second copy of every module would exist beside that of `dredge`
+    raise ImportError("`checks` is now `dredge.checks`: rename it in imports and in Dagster's YAML files")
+
+from dredge.checks.data_checks import data_checks
+from dredge.checks.layout_checks import layout_checks

@@ -7,11 +7,11 @@ from typing import Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.health import PartitionHealth
+from dredge.platform_core.policies import Policy
+from dredge.platform_core.policies.decisions import Backlog, backlog_of
 from lsm_core.options import TableOptions
-from platform_core import names
-from platform_core.health import PartitionHealth
-from platform_core.policies import Policy
-from platform_core.policies.decisions import Backlog, backlog_of
 
 LEVEL0_FILES: Final = "level-0 files (worst bucket)"
 SMALL_FILES: Final = "small files (worst partition)"

@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import (
+from dredge.checks.definition import (
     CheckDeclaration,
     apply_severity,
     card_of_checks,
@@ -21,16 +21,16 @@ from checks.definition import (
     switched_off_result,
     unmaintained_result,
 )
-from checks.expectations import DESCRIPTION, SuiteCrashed, SuitePlaces, suite_result
+from dredge.checks.expectations import DESCRIPTION, SuiteCrashed, SuitePlaces, suite_result
+from dredge.platform_core import names
+from dredge.platform_core.policies import Policy, policy_source
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.maintenance import PAGES_CHECK, checks_of, run_check
 from lsm_core.maintenance.checks.snapshot_chain import find_missing_file
-from platform_core import names
-from platform_core.policies import Policy, policy_source
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
 
 _MOST_TEXT: Final = 1_000
 """Most characters of an error's text in the description of a result."""

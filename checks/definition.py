@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
+from dredge.platform_core.metadata import launch_link, plain_cell
+from dredge.platform_core.partitions import partitions_definition
+from dredge.platform_core.policies import Policy
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
 from lsm_core.maintenance import CheckLimits, CheckReport
 from lsm_core.maintenance.file_remedies import Remedy
-from platform_core import names
-from platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
-from platform_core.metadata import launch_link, plain_cell
-from platform_core.partitions import partitions_definition
-from platform_core.policies import Policy
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
 
 OFF: Final = "off"
 _SHOWN: Final = 20

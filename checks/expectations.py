@@ -1,8 +1,8 @@
 """Check `expectations`: great-expectations suites over a bounded sample of merged rows, or over all rows in Spark.
 
 The suites come from the table's schema and the policy. Rows of sampled keys are compared with the table's history
-(`checks.merge_expectations`). The rows of a small table are read once for all its suites. With a folder for Data Docs
-each suite has a checkpoint that writes its pages there.
+(`dredge.checks.merge_expectations`). The rows of a small table are read once for all its suites. With a folder for Data
+Docs each suite has a checkpoint that writes its pages there.
 
 great-expectations is imported only when the check runs (7 s), in a job of its own, so that no compaction waits for
 it.
@@ -22,16 +22,16 @@ from urllib.parse import quote
 import dagster as dg
 import pyarrow as pa
 
-from checks.definition import failed_result, unmaintained_result
-from checks.unexpected_keys import file_name_of, write_keys
+from dredge.checks.definition import failed_result, unmaintained_result
+from dredge.checks.unexpected_keys import file_name_of, write_keys
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.policies.policy import Expectation
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.maintenance import newest_compaction
-from platform_core.metadata import plain_cell
-from platform_core.policies.policy import Expectation
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,7 +175,7 @@ def _open_stores(merged: Sequence[Batch], table: Table) -> AbstractContextManage
     """Return a context in which the expectations of ``merged`` use the opened table, instead of opening it again."""
     if not merged:
         return nullcontext()
-    from checks.merge_expectations import use_open_store
+    from dredge.checks.merge_expectations import use_open_store
 
     arguments = {name: getattr(merged[0].expected[0][1], name) for name in _STORE_ARGUMENTS}
     return use_open_store(arguments, table.store)
@@ -436,7 +436,7 @@ class Batch:
         frame: the rows, a pandas or Spark frame.
         expected: the expectations, each with its text and whether a failure only warns.
         keys: columns that identify a row.
-        of_merge: whether the expectations are those of `checks.merge_expectations`.
+        of_merge: whether the expectations are those of `dredge.checks.merge_expectations`.
     """
 
     name: str
@@ -509,7 +509,7 @@ def merged_batches(
     latest = table.latest_snapshot()
     if latest is None or not card.primary_keys:
         return [], None
-    from checks.merge_expectations import ExpectCompactionToKeepRows, frame_of, merge_expectations
+    from dredge.checks.merge_expectations import ExpectCompactionToKeepRows, frame_of, merge_expectations
     from lsm_core.maintenance.checks.bucket_sample import SampledRows, check_input_at, read_sampled_rows
 
     samples: dict[int, SampledRows] = {}
@@ -663,7 +663,7 @@ def _read_outcomes(card: TableCard, batch: Batch, results: Sequence[Any]) -> lis
     Raises:
         SuiteCrashed: an expectation could not be evaluated.
     """
-    from checks.merge_expectations import difference_lines
+    from dredge.checks.merge_expectations import difference_lines
 
     outcomes: dict[int, ExpectationResult] = {}
     for item in results:

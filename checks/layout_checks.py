@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import dagster as dg
 
-from checks.definition import (
+from dredge.checks.definition import (
     CheckDeclaration,
     apply_severity,
     card_of_checks,
@@ -21,20 +21,26 @@ from checks.definition import (
     switched_off_result,
     unmaintained_result,
 )
-from checks.layout_condition import CONDITION_PROMISE, CONDITIONS, backlog_result, condition_result, conditions_of
-from checks.merged_view import VerifyVerdict, merged_view_result
+from dredge.checks.layout_condition import (
+    CONDITION_PROMISE,
+    CONDITIONS,
+    backlog_result,
+    condition_result,
+    conditions_of,
+)
+from dredge.checks.merged_view import VerifyVerdict, merged_view_result
+from dredge.platform_core import names
+from dredge.platform_core.health import TableHealth, table_health
+from dredge.platform_core.obstacles import find_blocking_failure
+from dredge.platform_core.partitions import partition_of, partitions_of
+from dredge.platform_core.policies import Policy, policy_source
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
 from lsm_core.maintenance import checks_of
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree, tree_remedies
 from lsm_core.maintenance.checks.outcome import join_commands
 from lsm_core.metadata.store import TableStore
-from platform_core import names
-from platform_core.health import TableHealth, table_health
-from platform_core.obstacles import find_blocking_failure
-from platform_core.partitions import partition_of, partitions_of
-from platform_core.policies import Policy, policy_source
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
 
 VIOLATIONS: Final = "violations"
 """Label of the broken invariants in the result of `tree_is_valid`."""

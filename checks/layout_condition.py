@@ -12,17 +12,17 @@ from typing import Final
 
 import dagster as dg
 
-from checks.backlog import backlog_evaluation, hides_level0
-from checks.definition import OFF, apply_severity, evaluation_of, limits_of, problem_list, result_of
+from dredge.checks.backlog import backlog_evaluation, hides_level0
+from dredge.checks.definition import OFF, apply_severity, evaluation_of, limits_of, problem_list, result_of
+from dredge.platform_core import names
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.obstacles import read_newest_evaluations
+from dredge.platform_core.policies import DecisionScope, Policy, Subject, TableFacts
+from dredge.platform_core.policies.decisions import find_expiring
+from dredge.platform_core.table_card import TableCard
 from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, Condition, ConditionVerdict, condition_of
 from lsm_core.metadata.store import TableStore
-from platform_core import names
-from platform_core.health import TableHealth
-from platform_core.obstacles import read_newest_evaluations
-from platform_core.policies import DecisionScope, Policy, Subject, TableFacts
-from platform_core.policies.decisions import find_expiring
-from platform_core.table_card import TableCard
 
 CONDITIONS: Final = tuple(name for name in JUDGES if name not in {names.BACKLOG_CHECK, names.SMALL_FILES_CHECK})
 """Checks of the engine that `layout_condition` combines; each is a row of its result."""

@@ -9,8 +9,14 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import failed_result
-from checks.undo_protection import UndoProtection, keep_for_undo
+from dredge.checks.definition import failed_result
+from dredge.checks.undo_protection import UndoProtection, keep_for_undo
+from dredge.platform_core import names
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.obstacles import read_newest_comparison
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import count_text
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import (
@@ -26,12 +32,6 @@ from lsm_core.maintenance import (
 )
 from lsm_core.metadata import snapshots, tags
 from lsm_core.metadata.store import TableStore
-from platform_core import names
-from platform_core.metadata import plain_cell
-from platform_core.obstacles import read_newest_comparison
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import count_text
 
 _LOOK_BACK: Final = 50
 """Number of newest materialisations of a layout that are searched for one that a run made."""

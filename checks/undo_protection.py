@@ -10,6 +10,8 @@ from typing import Final
 import dagster as dg
 import pyarrow.compute as pc
 
+from dredge.platform_core import names
+from dredge.platform_core.metadata import launch_link, plain_cell
 from lsm_core.cli.render import visible
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.manifest import ADD, DELETE
@@ -17,8 +19,6 @@ from lsm_core.maintenance import apply_plan, plan_maintenance, read_ledger
 from lsm_core.maintenance.file_remedies import first_possible, returns_to, undo_of
 from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.store import TableStore
-from platform_core import names
-from platform_core.metadata import launch_link, plain_cell
 
 _LEDGER_ENTRIES: Final = 50
 """Number of newest ledger entries that are searched for the run that published a snapshot."""

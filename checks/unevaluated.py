@@ -7,10 +7,10 @@ from typing import Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import AssetCheckEvaluationPlanned, report_evaluation_of_run
+from dredge.platform_core.obstacles import read_applying_record
 from lsm_core.clock import utc_text
-from platform_core import names
-from platform_core.dagster_internals import AssetCheckEvaluationPlanned, report_evaluation_of_run
-from platform_core.obstacles import read_applying_record
 
 _MOST_EVENTS: Final = 10_000
 _EVALUATED_LATER: Final = "not evaluated"

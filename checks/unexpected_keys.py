@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from platform_core import names
+from dredge.platform_core import names
 
 MOST_BYTES: Final = 16 << 20
 """Size in bytes at which a file ends; its last line then says that lines are missing."""

@@ -9,11 +9,11 @@ from typing import Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import allow_early_features
+from dredge.platform_core.policies import Policies
+from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
-from platform_core import names
-from platform_core.dagster_internals import allow_early_features
-from platform_core.policies import Policies
-from platform_core.table_card import TableCard
 
 _READERS: Final = "readers"
 

@@ -11,11 +11,11 @@ import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from pydantic import BaseModel, Field
 
+from dredge.orchestration.definitions import build_definitions, pause_garbage_collector
+from dredge.platform_core.policies.policy_files import POLICIES_VARIABLE
+from dredge.platform_core.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
+from dredge.platform_core.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 from lsm_core.errors import InvalidOption
-from orchestration.definitions import build_definitions, pause_garbage_collector
-from platform_core.policies.policy_files import POLICIES_VARIABLE
-from platform_core.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
-from platform_core.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
 
 
 class WarehouseParameters(BaseModel):

@@ -13,11 +13,10 @@ from typing import Final
 
 import dagster as dg
 
-from assets import data_asset, layout_asset
-from checks import data_checks, layout_checks
-from lsm_core.errors import InvalidOption
-from orchestration.asset_declarations import add_declarations
-from orchestration.jobs import (
+from dredge.assets import data_asset, layout_asset
+from dredge.checks import data_checks, layout_checks
+from dredge.orchestration.asset_declarations import add_declarations
+from dredge.orchestration.jobs import (
     action_jobs,
     expectations_job,
     job_schedule,
@@ -28,17 +27,18 @@ from orchestration.jobs import (
     warehouse_health_job,
     warehouse_jobs,
 )
-from orchestration.ops.layout_ops import layout_graph
-from orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
-from orchestration.sensors.status_board import StatusBoard
-from orchestration.warehouse_health import warehouse_health_asset
-from platform_core import names
-from platform_core.policies import Policies, Policy, PolicySource, policy_source
-from platform_core.resources import LedgerResource, SparkResource, WarehouseResource
-from platform_core.resources.listing import describe_with_listing, listing_file
-from platform_core.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
-from platform_core.resources.warehouse import describe_table, list_tables
-from platform_core.table_card import TableCard
+from dredge.orchestration.ops.layout_ops import layout_graph
+from dredge.orchestration.sensors import catalog_sensor, failure_sensor, idle_sensor, sorted_run_sensor, watch_sensor
+from dredge.orchestration.sensors.status_board import StatusBoard
+from dredge.orchestration.warehouse_health import warehouse_health_asset
+from dredge.platform_core import names
+from dredge.platform_core.policies import Policies, Policy, PolicySource, policy_source
+from dredge.platform_core.resources import LedgerResource, SparkResource, WarehouseResource
+from dredge.platform_core.resources.listing import describe_with_listing, listing_file
+from dredge.platform_core.resources.settings import RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE, Settings, run_assets
+from dredge.platform_core.resources.warehouse import describe_table, list_tables
+from dredge.platform_core.table_card import TableCard
+from lsm_core.errors import InvalidOption
 
 _LOG = logging.getLogger(__name__)
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
@@ -107,7 +107,7 @@ def build_definitions(
     defs = dg.Definitions.merge(defs, automation)
     if not values.get(DEMO_VARIABLE):
         return defs
-    from assets.demo.replay import add_demo  # source and jobs of the demo only
+    from dredge.assets.demo.replay import add_demo  # source and jobs of the demo only
 
     return add_demo(defs, warehouse.path, settings)
 

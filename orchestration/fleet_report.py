@@ -11,22 +11,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from lsm_core.cli.render import duration_text
-from lsm_core.errors import DredgeError
-from lsm_core.maintenance import health, holds, iterate_ledger
-from lsm_core.maintenance.ledger import LedgerEntry
-from lsm_core.maintenance.table_ranking import TableNeed, score_of
-from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore
-from orchestration.sensors.table_cache import OpenTable
-from orchestration.sensors.table_states import TableEvaluation
-from orchestration.verbs.policy_figures import read_promises
-from platform_core import names
-from platform_core.policies import Policies
-from platform_core.policies.costs import money_text, price_of_storage, price_of_work
-from platform_core.policies.policy import Prices
-from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, rank_key
-from platform_core.report.model import (
+from dredge.orchestration.sensors.table_cache import OpenTable
+from dredge.orchestration.sensors.table_states import TableEvaluation
+from dredge.orchestration.verbs.policy_figures import read_promises
+from dredge.platform_core import names
+from dredge.platform_core.policies import Policies
+from dredge.platform_core.policies.costs import money_text, price_of_storage, price_of_work
+from dredge.platform_core.policies.policy import Prices
+from dredge.platform_core.policies.table_state import STATE_HELP, TableState, TableStatus, rank_key
+from dredge.platform_core.report.model import (
     FleetReport,
     HolderEntry,
     PartitionEntry,
@@ -36,10 +29,17 @@ from platform_core.report.model import (
     action_entry,
     cut_text,
 )
-from platform_core.report.page import render_page
-from platform_core.report.scores import ScoreHistory
-from platform_core.resources.settings import Settings
-from platform_core.table_card import count_text
+from dredge.platform_core.report.page import render_page
+from dredge.platform_core.report.scores import ScoreHistory
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.table_card import count_text
+from lsm_core.cli.render import duration_text
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance import health, holds, iterate_ledger
+from lsm_core.maintenance.ledger import LedgerEntry
+from lsm_core.maintenance.table_ranking import TableNeed, score_of
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
 
 _LOG = logging.getLogger(__name__)
 _ENTRIES: Final = 50

@@ -7,21 +7,28 @@ from typing import Any, Final
 
 import dagster as dg
 
+from dredge.orchestration.ops.adopt_op import adopt_op
+from dredge.orchestration.ops.approval import APPLY_PLAN
+from dredge.orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, compare_snapshots_op
+from dredge.orchestration.ops.data_check_ops import DataChecksConfig, DeepCheckConfig, data_checks_op, deep_check_op
+from dredge.orchestration.ops.mute_op import ACKNOWLEDGE_OP, SNOOZE_OP, MuteConfig
+from dredge.orchestration.ops.resume_op import ResumeConfig, resume_op
+from dredge.orchestration.ops.retention_op import retention_op
+from dredge.orchestration.ops.table_ops import (
+    PLAN_ONLY,
+    ApplyPlanConfig,
+    PlanOnlyConfig,
+    apply_plan_op,
+    config_of,
+    table_op,
+)
+from dredge.orchestration.ops.warehouse_ops import MaintainConfig, maintain_op, orphan_plans_op
+from dredge.orchestration.ops.what_if_op import WhatIfConfig, what_if_op
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import UnresolvedAssetJobDefinition
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.maintenance.action import all_actions
-from orchestration.ops.adopt_op import adopt_op
-from orchestration.ops.approval import APPLY_PLAN
-from orchestration.ops.audit_ops import AuditConfig, VerifyConfig, audit_op, compare_snapshots_op
-from orchestration.ops.data_check_ops import DataChecksConfig, DeepCheckConfig, data_checks_op, deep_check_op
-from orchestration.ops.mute_op import ACKNOWLEDGE_OP, SNOOZE_OP, MuteConfig
-from orchestration.ops.resume_op import ResumeConfig, resume_op
-from orchestration.ops.retention_op import retention_op
-from orchestration.ops.table_ops import PLAN_ONLY, ApplyPlanConfig, PlanOnlyConfig, apply_plan_op, config_of, table_op
-from orchestration.ops.warehouse_ops import MaintainConfig, maintain_op, orphan_plans_op
-from orchestration.ops.what_if_op import WhatIfConfig, what_if_op
-from platform_core import names
-from platform_core.dagster_internals import UnresolvedAssetJobDefinition
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
 
 _EXECUTOR: Final = dg.in_process_executor
 

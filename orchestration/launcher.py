@@ -22,9 +22,9 @@ from dagster._core.storage.dagster_run import DagsterRun
 from dagster._grpc.types import ExecuteRunArgs
 from dagster._serdes import ConfigurableClassData, serialize_value
 
+from dredge.platform_core import names
+from dredge.platform_core.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
 from lsm_core.processes import start_tick
-from platform_core import names
-from platform_core.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -34,11 +34,11 @@ PROCESS_TAG: Final = "dredge/process"
 PRELOADED: Final = (
     "dagster._cli.api",
     "dagster._daemon",
-    "platform_core.resources",
+    "dredge.platform_core.resources",
     "assets",
     "checks",
-    "orchestration.jobs",
-    "orchestration.sensors",
+    "dredge.orchestration.jobs",
+    "dredge.orchestration.sensors",
     "lsm_core.spark.spark_maintenance",
     "lsm_core.spark.spark_verify",
     "pandas",

@@ -10,27 +10,27 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from checks.layout_condition import changed_conditions
+from dredge.checks.layout_condition import changed_conditions
+from dredge.orchestration.fleet_report import gather_report, read_scores, report_files, write_report
+from dredge.orchestration.ops.approval import approval_link
+from dredge.orchestration.sensors.metric_files import state_samples, write_metrics
+from dredge.orchestration.sensors.table_cache import open_table
+from dredge.orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.obstacles import find_other_warehouse
+from dredge.platform_core.policies import Decision, Policies, PolicySource
+from dredge.platform_core.policies.decisions import due_work
+from dredge.platform_core.policies.findings import find_overdue_work
+from dredge.platform_core.policies.table_state import STATE_HELP, TableState, TableStatus
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard, count_text
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import holds, iterate_ledger, waiting_plans
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.table_ranking import TableNeed
-from orchestration.fleet_report import gather_report, read_scores, report_files, write_report
-from orchestration.ops.approval import approval_link
-from orchestration.sensors.metric_files import state_samples, write_metrics
-from orchestration.sensors.table_cache import open_table
-from orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
-from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
-from platform_core.metadata import plain_cell
-from platform_core.obstacles import find_other_warehouse
-from platform_core.policies import Decision, Policies, PolicySource
-from platform_core.policies.decisions import due_work
-from platform_core.policies.findings import find_overdue_work
-from platform_core.policies.table_state import STATE_HELP, TableState, TableStatus
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard, count_text
 
 _SHOWN: Final = 50
 _WORST: Final = 15

@@ -10,15 +10,9 @@ from typing import Any, Final
 import dagster as dg
 import pyarrow.compute as pc
 
-from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
-from lsm_core.format.snapshot import Snapshot
-from lsm_core.json_text import parse_json
-from lsm_core.maintenance.used_files import metadata_names, names_of
-from lsm_core.metadata import manifests, snapshots
-from lsm_core.metadata.store import TableStore, list_schema_ids
-from platform_core import names
-from platform_core.obstacles import read_resume_ms
-from platform_core.policies.permanent_failures import (
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import read_resume_ms
+from dredge.platform_core.policies.permanent_failures import (
     MOST_TEXT,
     PERMANENT_NAMES,
     PermanentFailure,
@@ -27,7 +21,13 @@ from platform_core.policies.permanent_failures import (
     find_permanent_error,
     is_data_file,
 )
-from platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from lsm_core.errors import CorruptFile, DredgeError, SnapshotNotFound
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_text import parse_json
+from lsm_core.maintenance.used_files import metadata_names, names_of
+from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.store import TableStore, list_schema_ids
 
 _MOST_RUNS: Final = 500
 """Most failed runs that are read from Dagster, newest first."""

@@ -10,6 +10,11 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 import yaml
 
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import WHOLE_LOCATION
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.table_card import TableCard
+from dredge.platform_core.tree_picture import changed_buckets
 from lsm_core.cli.render import visible
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
@@ -18,11 +23,6 @@ from lsm_core.maintenance.actions.compact.planning import Calibration
 from lsm_core.maintenance.score import Part
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.options import misnamed, not_acted_on
-from platform_core import names
-from platform_core.dagster_internals import WHOLE_LOCATION
-from platform_core.health import TableHealth
-from platform_core.table_card import TableCard
-from platform_core.tree_picture import changed_buckets
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.policies.alerts import Mute
+from dredge.platform_core.policies.findings import Severity
+from dredge.platform_core.policies.policy import HOUR_MS
 from lsm_core.json_text import parse_json
-from platform_core import names
-from platform_core.policies.alerts import Mute
-from platform_core.policies.findings import Severity
-from platform_core.policies.policy import HOUR_MS
 
 MOST_HOURS: Final = 720
 """Longest time for which alerts are snoozed or acknowledged, in hours."""

@@ -12,8 +12,8 @@ from typing import Final
 
 import dagster as dg
 
-from platform_core import names
-from platform_core.dagster_internals import (
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import (
     COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
     AssetCheckExecutionRecord,
     PartitionKeyFilter,

@@ -7,8 +7,8 @@ from typing import Final
 
 import dagster as dg
 
-from platform_core import names
-from platform_core.table_card import TableCard
+from dredge.platform_core import names
+from dredge.platform_core.table_card import TableCard
 
 _FORBIDDEN: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import dagster as dg
 
-from platform_core import names
-from platform_core.dagster_internals import ConcurrencyKeyInfo, assign_pending_step
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ConcurrencyKeyInfo, assign_pending_step
 
 STUCK_MS: Final = 2 * 60 * 1000
 """Time (ms) after which a step counts as forgotten. Dagster assigns a free slot within a second."""

@@ -10,9 +10,9 @@ import base64
 from typing import Final
 from xml.sax.saxutils import escape
 
+from dredge.platform_core.health import TableHealth, shape_of
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance.action import bucket_name, size_text
-from platform_core.health import TableHealth, shape_of
 
 _SHOWN: Final = 8
 _WIDTH: Final = 760

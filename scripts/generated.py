@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orchestration.verbs.policies import schema_text
+from dredge.orchestration.verbs.policies import schema_text
 from scripts.dashboard import dashboard_text
 from scripts.pages import architecture_page, cli_page, options_page
 from scripts.pictures import DRAWN

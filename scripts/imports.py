@@ -9,7 +9,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
+PACKAGES = ("lsm_core", "dredge", "platform_core", "assets", "checks", "orchestration")
+"""Folders of the code. The last four are `dredge.…`: links in the folder dredge make them parts of that package."""
+PLATFORM = "dredge"
+_ENGINE = "lsm_core"
 
 
 def modules() -> dict[str, Path]:
@@ -17,7 +20,8 @@ def modules() -> dict[str, Path]:
     paths = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            inside = () if package in {_ENGINE, PLATFORM} else (PLATFORM,)
+            name = ".".join((*inside, *path.relative_to(ROOT).with_suffix("").parts))
             paths[name.removesuffix(".__init__")] = path
     return paths
 

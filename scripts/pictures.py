@@ -19,6 +19,7 @@ _STYLE = (
     "path{fill:none;stroke:#607d8b;stroke-width:1.3}path.up{stroke:#c62828;stroke-width:2.5}"
 )
 _ENGINE = "lsm_core"
+_WITH_ROOMS = ("dredge.platform_core", "dredge.orchestration")
 PURE = frozenset({"lsm_core.tree", "lsm_core.merge", "lsm_core.format"})
 
 
@@ -32,11 +33,10 @@ class Place:
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module, such as "lsm_core.read" or "checks"; "" for the package modules themselves."""
+    """Return the room of a module, such as "lsm_core.read" or "dredge.checks"; "" for the package modules themselves."""
     parts = module.split(".")
-    if parts[0] in {"lsm_core", "platform_core", "orchestration"}:
-        return ".".join(parts[:2]) if len(parts) > 1 else ""
-    return parts[0]
+    depth = 3 if module.startswith(_WITH_ROOMS) else 2
+    return ".".join(parts[:depth]) if len(parts) >= depth else ""
 
 
 def rooms(imports: Mapping[str, set[str]] | None = None) -> dict[str, set[str]]:
@@ -91,7 +91,10 @@ def _picture(edges: Mapping[str, set[str]]) -> str:
         rows,
         arrows(edges),
         {
-            room: room.removeprefix(f"{_ENGINE}.").removeprefix("platform_core.").removeprefix("orchestration.")
+            room: room.removeprefix(f"{_ENGINE}.")
+            .removeprefix("dredge.")
+            .removeprefix("platform_core.")
+            .removeprefix("orchestration.")
             for room in edges
         },
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
+PACKAGES = ("lsm_core", "dredge", "platform_core", "assets", "checks", "orchestration")
 FOREIGN = ROOT / "assets" / "demo" / "reference"
 """The demo's reference answers, a copy of a program that is kept elsewhere."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-_OWN: Final = ("lsm_core.", "platform_core.", "orchestration.", "assets.", "checks.")
+_OWN: Final = ("lsm_core.", "dredge.")
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,20 @@ ROUTES = (
     Route(
         "tick-to-check",
         (
-            ("orchestration.sensors.table_sensors", "a tick: one decision per table and partition"),
-            ("orchestration.sensors.table_sweep", "tables one after another, within the tick's budget"),
-            ("orchestration.sensors.table_cache", "a table that did not move is neither opened nor read again"),
-            ("platform_core.health", "one reading of metadata per snapshot, shared by all sensors"),
-            ("platform_core.policies.decisions", "numbers and thresholds become run, skip or decline, with the reason"),
-            ("orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
-            ("assets.table_assets", "the layout materialised: five ops, then the checks"),
-            ("orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
-            ("platform_core.resources.spark_resource", "which runner carries the bucket tasks"),
-            ("checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),
-            ("platform_core.obstacles", "a failed check stops further maintenance"),
+            ("dredge.orchestration.sensors.table_sensors", "a tick: one decision per table and partition"),
+            ("dredge.orchestration.sensors.table_sweep", "tables one after another, within the tick's budget"),
+            ("dredge.orchestration.sensors.table_cache", "a table that did not move is neither opened nor read again"),
+            ("dredge.platform_core.health", "one reading of metadata per snapshot, shared by all sensors"),
+            (
+                "dredge.platform_core.policies.decisions",
+                "numbers and thresholds become run, skip or decline, with the reason",
+            ),
+            ("dredge.orchestration.sensors.run_requests", "a run request whose key holds the plan's hash"),
+            ("dredge.assets.table_assets", "the layout materialised: five ops, then the checks"),
+            ("dredge.orchestration.ops.layout_ops", "observe, plan, apply, verify, record"),
+            ("dredge.platform_core.resources.spark_resource", "which runner carries the bucket tasks"),
+            ("dredge.checks.merged_view", "V3: both snapshots by Spark SQL; blocks what follows"),
+            ("dredge.platform_core.obstacles", "a failed check stops further maintenance"),
         ),
     ),
     Route(

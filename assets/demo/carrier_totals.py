@@ -18,15 +18,15 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.tables import CARRIER_DAILY, DATABASE
+from dredge.assets.demo.tables import CARRIER_DAILY, DATABASE
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import REPLAY_VARIABLE, WarehouseResource
 from lsm_core import Catalog, Table
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import consumers, snapshots
-from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import REPLAY_VARIABLE, WarehouseResource
 
 NAME: Final = "carrier_totals"
 """Name of the job, its pool and its consumer."""

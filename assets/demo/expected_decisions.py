@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from assets.demo.outcomes import OUTCOMES
-from assets.demo.tables import TABLES, DemoTable
+from dredge.assets.demo.outcomes import OUTCOMES
+from dredge.assets.demo.tables import TABLES, DemoTable
 
 _REFERENCE: Final = Path(__file__).parent / "reference" / "expected.json"
 _SENSORS: Final = frozenset({"sorted_run", "idle_partition"})

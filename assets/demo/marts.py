@@ -16,12 +16,20 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo import source
-from assets.demo.tables import AIRCRAFT_FIRST_SEEN, CARRIER_DAILY, DATABASE, FLIGHT_STATUS, PLANES, WEATHER, DemoTable
+from dredge.assets.demo import source
+from dredge.assets.demo.tables import (
+    AIRCRAFT_FIRST_SEEN,
+    CARRIER_DAILY,
+    DATABASE,
+    FLIGHT_STATUS,
+    PLANES,
+    WEATHER,
+    DemoTable,
+)
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core import Catalog
-from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
-from platform_core.resources.warehouse import WarehouseResource
 
 JOB: Final = "marts"
 ROWS: Final = "rows"

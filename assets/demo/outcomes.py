@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from assets.demo.tables import TABLES
+from dredge.assets.demo.tables import TABLES
 from lsm_core import Table
 from lsm_core.maintenance import BucketHealth, health
 from lsm_core.metadata.store import TableStore

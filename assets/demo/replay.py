@@ -14,19 +14,19 @@ from typing import Any, Final
 import dagster as dg
 import pyarrow as pa
 
-from assets.demo.carrier_totals import stream_definitions
-from assets.demo.events import commit_of
-from assets.demo.marts import mart_definitions
-from assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
-from assets.demo.tables import DATABASE, PLANES, TABLES, DemoTable
+from dredge.assets.demo.carrier_totals import stream_definitions
+from dredge.assets.demo.events import commit_of
+from dredge.assets.demo.marts import mart_definitions
+from dredge.assets.demo.replay_clock import BACKFILL, TICKS, Tick, batch_clock_ms, batch_of_commit, commits_at
+from dredge.assets.demo.tables import DATABASE, PLANES, TABLES, DemoTable
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import allow_early_features, resolve_annotations
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
-from platform_core import names
-from platform_core.dagster_internals import allow_early_features, resolve_annotations
-from platform_core.resources.settings import Settings
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
 
 REPLAY_JOB: Final = "replay"
 REFILE_JOB: Final = "refile_planes"

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.source import LAST_BATCH
+from dredge.assets.demo.source import LAST_BATCH
 
 _START: Final = datetime.datetime(2013, 10, 1, 6, tzinfo=datetime.UTC)
 _DAY_MS: Final = 86_400_000

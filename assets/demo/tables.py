@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from assets.demo.streams import aircraft_first_seen, carrier_daily, flight_status, planes, weather
+from dredge.assets.demo.streams import aircraft_first_seen, carrier_daily, flight_status, planes, weather
 from lsm_core.options import TableOptions
 
 DATABASE: Final = "nyc"

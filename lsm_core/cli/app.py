@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _PLUGINS: Final = "dredge.verbs"
-_OURS: Final = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
+_OURS: Final = ("lsm_core", "dredge")
 _VERBS: Final = {
     "status": "inspection",
     "tables": "inspection",

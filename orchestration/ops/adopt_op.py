@@ -9,17 +9,17 @@ from typing import Final
 
 import dagster as dg
 
-from checks.definition import apply_severity, is_switched_off, report_evaluation
+from dredge.checks.definition import apply_severity, is_switched_off, report_evaluation
+from dredge.orchestration.ops.common import TableFailed, job_op, process_tables
+from dredge.platform_core import names
+from dredge.platform_core.health import TableHealth, table_health
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.partitions import usable_keys
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.resources.warehouse import WarehouseResource, describe_warehouse
+from dredge.platform_core.table_card import TableCard, count_text
 from lsm_core.maintenance.checks.metadata_validity import inspect_tree
 from lsm_core.maintenance.table_ranking import need_of
-from orchestration.ops.common import TableFailed, job_op, process_tables
-from platform_core import names
-from platform_core.health import TableHealth, table_health
-from platform_core.metadata import plain_cell
-from platform_core.partitions import usable_keys
-from platform_core.policies import policy_source
-from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
-from platform_core.table_card import TableCard, count_text
 
 _SHOWN: Final = 500
 

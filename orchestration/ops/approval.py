@@ -6,12 +6,12 @@ from typing import Final
 
 import dagster as dg
 
+from dredge.platform_core import names
+from dredge.platform_core.metadata import launch_link
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.maintenance import MaintenancePlan, hold_plan
 from lsm_core.metadata.store import TableStore
-from platform_core import names
-from platform_core.metadata import launch_link
-from platform_core.policies import policy_source
-from platform_core.resources.warehouse import WarehouseResource
 
 APPLY_PLAN: Final = "apply_plan"
 

@@ -7,22 +7,22 @@ import time
 import dagster as dg
 from pydantic import Field
 
-from checks.definition import apply_severity, is_switched_off, report_evaluation, report_result
-from checks.merged_view import compare_with_previous, to_check_result
-from checks.undo_protection import keep_for_undo
+from dredge.checks.definition import apply_severity, is_switched_off, report_evaluation, report_result
+from dredge.checks.merged_view import compare_with_previous, to_check_result
+from dredge.checks.undo_protection import keep_for_undo
+from dredge.orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
+from dredge.platform_core import names
+from dredge.platform_core.health import refusal_of
+from dredge.platform_core.obstacles import find_blocking_failure
+from dredge.platform_core.partitions import usable_keys
+from dredge.platform_core.policies import Policy, policy_source
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance import VerifyReport, newest_compaction, verify_snapshots
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
-from platform_core import names
-from platform_core.health import refusal_of
-from platform_core.obstacles import find_blocking_failure
-from platform_core.partitions import usable_keys
-from platform_core.policies import Policy, policy_source
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 
 class AuditConfig(dg.Config):

@@ -8,15 +8,15 @@ from typing import Any, Final, TypeVar
 
 import dagster as dg
 
-from checks.unevaluated import report_unevaluated
+from dredge.checks.unevaluated import report_unevaluated
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
+from dredge.platform_core.failure_records import failure_tags, unreadable_metadata
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.policies.permanent_failures import error_name, find_permanent_error, names_permanent_error
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import count_text
 from lsm_core.errors import CorruptFile, DredgeError
-from platform_core import names
-from platform_core.dagster_internals import resolve_annotations
-from platform_core.failure_records import failure_tags, unreadable_metadata
-from platform_core.metadata import plain_cell
-from platform_core.policies.permanent_failures import error_name, find_permanent_error, names_permanent_error
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import count_text
 
 T = TypeVar("T")
 _MOST_NAMED: Final = 3

@@ -9,17 +9,17 @@ from fnmatch import fnmatchcase
 import dagster as dg
 from pydantic import Field
 
-from checks.data_checks import data_results, declarations_of, docs_folder, keys_folder
-from checks.definition import apply_severity, limits_of, report_evaluation, report_result, result_of
-from checks.expectations import SuitePlaces
+from dredge.checks.data_checks import data_results, declarations_of, docs_folder, keys_folder
+from dredge.checks.definition import apply_severity, limits_of, report_evaluation, report_result, result_of
+from dredge.checks.expectations import SuitePlaces
+from dredge.orchestration.ops.common import fail_in_one_line, job_op, process_tables
+from dredge.platform_core import names
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource, describe_warehouse
+from dredge.platform_core.table_card import TableCard, count_text
 from lsm_core.maintenance import CHECKS, PAGES_CHECK, DeepRead, run_check
-from orchestration.ops.common import fail_in_one_line, job_op, process_tables
-from platform_core import names
-from platform_core.policies import policy_source
-from platform_core.resources.settings import Settings
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
-from platform_core.table_card import TableCard, count_text
 
 
 class DataChecksConfig(dg.Config):

@@ -13,9 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
-from checks.definition import report_evaluation
-from checks.merged_view import VerifyVerdict, bucket_text, judge_undo
-from checks.undo_protection import keep_for_undo
+from dredge.checks.definition import report_evaluation
+from dredge.checks.merged_view import VerifyVerdict, bucket_text, judge_undo
+from dredge.checks.undo_protection import keep_for_undo
+from dredge.orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
+from dredge.orchestration.ops.common import job_op, report_failure
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
+from dredge.platform_core.health import TableHealth, refusal_of, table_health
+from dredge.platform_core.metadata import (
+    cost_metadata,
+    declined_table,
+    health_metadata,
+    launch_link,
+    level_diagram,
+    number_metadata,
+    plain_cell,
+    plan_metadata,
+    state_metadata,
+)
+from dredge.platform_core.partitions import partitions_of
+from dredge.platform_core.pipes_worker import report_object
+from dredge.platform_core.policies import Reason, policy_source
+from dredge.platform_core.policies.permanent_failures import find_permanent_error, restore_remote_error
+from dredge.platform_core.policies.policy import SortRule
+from dredge.platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard, count_text
+from dredge.platform_core.tree_picture import tree_picture
 from lsm_core.errors import (
     CommitConflict,
     CommitUnknown,
@@ -47,32 +73,6 @@ from lsm_core.maintenance import (
 from lsm_core.maintenance.action import PlanEstimate, size_text
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
-from orchestration.ops.common import job_op, report_failure
-from platform_core import names
-from platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
-from platform_core.health import TableHealth, refusal_of, table_health
-from platform_core.metadata import (
-    cost_metadata,
-    declined_table,
-    health_metadata,
-    launch_link,
-    level_diagram,
-    number_metadata,
-    plain_cell,
-    plan_metadata,
-    state_metadata,
-)
-from platform_core.partitions import partitions_of
-from platform_core.pipes_worker import report_object
-from platform_core.policies import Reason, policy_source
-from platform_core.policies.permanent_failures import find_permanent_error, restore_remote_error
-from platform_core.policies.policy import SortRule
-from platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard, count_text
-from platform_core.tree_picture import tree_picture
 
 PLAN_CONFIG: Final = {
     "plan": dg.Field(str, default_value="", description="hash of the stored plan to apply; empty: plan now"),

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dredge.orchestration.ops.common import job_op
+from dredge.platform_core.mute_records import MOST_HOURS, MOST_TEXT, mute_tags
+from dredge.platform_core.policies.findings import AlertCondition
+from dredge.platform_core.policies.policy import HOUR_MS
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
+from dredge.platform_core.table_card import count_text
 from lsm_core.cli.render import visible
 from lsm_core.clock import SystemClock, utc_text
-from orchestration.ops.common import job_op
-from platform_core.mute_records import MOST_HOURS, MOST_TEXT, mute_tags
-from platform_core.policies.findings import AlertCondition
-from platform_core.policies.policy import HOUR_MS
-from platform_core.resources.warehouse import WarehouseResource, list_tables
-from platform_core.table_card import count_text
 
 _CONDITIONS = ", ".join(condition.value for condition in AlertCondition)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from orchestration.ops.common import job_op
-from platform_core import names
-from platform_core.obstacles import find_suspension
-from platform_core.resources.warehouse import WarehouseResource, list_tables
+from dredge.orchestration.ops.common import job_op
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import find_suspension
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
 
 
 class ResumeConfig(dg.Config):

@@ -9,19 +9,19 @@ from typing import Final
 
 import dagster as dg
 
+from dredge.orchestration.ops.approval import approval_reason, wait_for_approval
+from dredge.orchestration.ops.common import TableFailed, TableUnreadable, job_op, process_tables
+from dredge.orchestration.ops.warehouse_ops import build_round
+from dredge.platform_core import names
+from dredge.platform_core.metadata import declined_table, number_metadata
+from dredge.platform_core.policies import Policies, policy_source
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import Declined, apply_plan, plan_maintenance
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.combined import UNREADABLE
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import TableFailed, TableUnreadable, job_op, process_tables
-from orchestration.ops.warehouse_ops import build_round
-from platform_core import names
-from platform_core.metadata import declined_table, number_metadata
-from platform_core.policies import Policies, policy_source
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource, list_tables
 
 RETENTION: Final = ("expire_partitions", "expire_tags", "expire_snapshots", "expire_changelogs", "trash")
 """Names of the actions of retention, in the order in which they run."""

@@ -15,18 +15,11 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import Field, create_model
 
-from checks.layout_checks import report_checks
-from checks.merged_view import VerifyVerdict
-from lsm_core.errors import InvalidOption, PlanStale
-from lsm_core.format.snapshot import CommitKind
-from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
-from lsm_core.maintenance.action import Action, Argument, ArgumentKind, find_action
-from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import TableStore
-from lsm_core.options import duration
-from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import fail_in_one_line, job_op, report_failure
-from orchestration.ops.layout_ops import (
+from dredge.checks.layout_checks import report_checks
+from dredge.checks.merged_view import VerifyVerdict
+from dredge.orchestration.ops.approval import approval_reason, wait_for_approval
+from dredge.orchestration.ops.common import fail_in_one_line, job_op, report_failure
+from dredge.orchestration.ops.layout_ops import (
     apply_exactly,
     compare_published,
     explain_empty_plan,
@@ -36,14 +29,21 @@ from orchestration.ops.layout_ops import (
     plan_log_line,
     undo_metadata,
 )
-from platform_core import names
-from platform_core.health import table_health
-from platform_core.metadata import health_metadata, number_metadata, plan_metadata
-from platform_core.obstacles import find_blocking_failure, find_earlier_run
-from platform_core.partitions import usable_keys
-from platform_core.policies.rounds import COMPACT, RECOVER
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core import names
+from dredge.platform_core.health import table_health
+from dredge.platform_core.metadata import health_metadata, number_metadata, plan_metadata
+from dredge.platform_core.obstacles import find_blocking_failure, find_earlier_run
+from dredge.platform_core.partitions import usable_keys
+from dredge.platform_core.policies.rounds import COMPACT, RECOVER
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from lsm_core.errors import InvalidOption, PlanStale
+from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
+from lsm_core.maintenance.action import Action, Argument, ArgumentKind, find_action
+from lsm_core.metadata import snapshots
+from lsm_core.metadata.store import TableStore
+from lsm_core.options import duration
 
 PLAN_ONLY: Final = "plan_only"
 REPAIRS: Final = frozenset(

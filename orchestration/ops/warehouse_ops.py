@@ -12,28 +12,28 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
+from dredge.orchestration.ops.approval import approval_reason, wait_for_approval
+from dredge.orchestration.ops.common import TableFailed, TableUnreadable, fail_in_one_line, job_op, process_tables
+from dredge.orchestration.ops.layout_ops import open_with_policy
+from dredge.orchestration.ops.table_ops import apply_and_report
+from dredge.platform_core import names
+from dredge.platform_core.failure_records import find_lasting, list_failures, table_failure_tags
+from dredge.platform_core.health import refusal_of
+from dredge.platform_core.metadata import declined_table, plain_cell
+from dredge.platform_core.obstacles import RunningRuns, find_blocking_failure, find_suspension
+from dredge.platform_core.policies import History, Policies, policy_source
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.permanent_failures import PermanentFailure
+from dredge.platform_core.policies.rounds import Round
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
+from dredge.platform_core.table_card import count_text
 from lsm_core.clock import SystemClock, utc_text
 from lsm_core.errors import DredgeError, PlanStale
 from lsm_core.maintenance import Declined, MaintenancePlan, applied_before, load_plan, plan_maintenance
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.combined import ROUTINE, UNREADABLE, CombinedItem, CombinedPlan
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.approval import approval_reason, wait_for_approval
-from orchestration.ops.common import TableFailed, TableUnreadable, fail_in_one_line, job_op, process_tables
-from orchestration.ops.layout_ops import open_with_policy
-from orchestration.ops.table_ops import apply_and_report
-from platform_core import names
-from platform_core.failure_records import find_lasting, list_failures, table_failure_tags
-from platform_core.health import refusal_of
-from platform_core.metadata import declined_table, plain_cell
-from platform_core.obstacles import RunningRuns, find_blocking_failure, find_suspension
-from platform_core.policies import History, Policies, policy_source
-from platform_core.policies.budgets import Budget
-from platform_core.policies.permanent_failures import PermanentFailure
-from platform_core.policies.rounds import Round
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource, list_tables
-from platform_core.table_card import count_text
 
 _SHOWN: Final = 200
 _HOUR_SECONDS: Final = 3_600

@@ -9,14 +9,14 @@ from typing import Any, Final
 import dagster as dg
 from pydantic import Field
 
+from dredge.orchestration.ops.common import job_op
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.policies.what_if import simulated_policy
+from dredge.platform_core.policies.what_if_picture import draw_runs
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import simulate
 from lsm_core.maintenance.action import size_text
-from orchestration.ops.common import job_op
-from platform_core.metadata import plain_cell
-from platform_core.policies.what_if import simulated_policy
-from platform_core.policies.what_if_picture import draw_runs
-from platform_core.resources.warehouse import WarehouseResource
 
 _SIZES: Final = frozenset({"bytes_rewritten", "worst_week_rewritten"})
 _TITLES: Final = {

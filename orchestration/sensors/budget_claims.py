@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.budgets import Budget
 
 _LASTS_SECONDS: Final = 10 * 60.0
 """Time after which a claim ends in any case, for example because its sensor was switched off before its run existed."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import dagster as dg
 
+from dredge.orchestration.sensors.table_cache import load_table
+from dredge.platform_core import names
+from dredge.platform_core.policies import Policies, PolicySource
+from dredge.platform_core.resources.listing import remove_from_listing
+from dredge.platform_core.resources.settings import URL_VARIABLE, Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource, describe_warehouse
+from dredge.platform_core.table_card import TableCard
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError
-from orchestration.sensors.table_cache import load_table
-from platform_core import names
-from platform_core.policies import Policies, PolicySource
-from platform_core.resources.listing import remove_from_listing
-from platform_core.resources.settings import URL_VARIABLE, Settings
-from platform_core.resources.warehouse import WarehouseResource, describe_warehouse
-from platform_core.table_card import TableCard
 
 DESCRIPTION = (
     "Compares the tables of the warehouse with those of this code location. "

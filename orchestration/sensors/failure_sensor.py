@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dagster as dg
 
-from checks.unevaluated import names_of, report_unevaluated
+from dredge.checks.unevaluated import names_of, report_unevaluated
+from dredge.platform_core import names
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import LedgerResource
 from lsm_core.errors import DredgeError
-from platform_core import names
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import LedgerResource
 
 DESCRIPTION = (
     "Records every failed maintenance run in the ledger of its table, with the plan and the error. "

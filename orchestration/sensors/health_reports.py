@@ -14,31 +14,31 @@ from typing import Final, TypeAlias
 import dagster as dg
 import pyarrow.compute as pc
 
-from checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
-from checks.definition import apply_severity, evaluation_of, is_switched_off
-from checks.layout_checks import VIOLATIONS, tree_result
-from checks.layout_condition import backlog_result, condition_result, conditions_of
-from lsm_core.clock import SystemClock
-from lsm_core.format.partitions import partition_names
-from lsm_core.maintenance.writers_compact import WATCHING
-from lsm_core.metadata import manifests, snapshots
-from orchestration.sensors.table_cache import OpenTable
-from platform_core import names
-from platform_core.dagster_internals import (
+from dredge.checks.backlog import LEVEL0_FILES, SMALL_FILES, THRESHOLD
+from dredge.checks.definition import apply_severity, evaluation_of, is_switched_off
+from dredge.checks.layout_checks import VIOLATIONS, tree_result
+from dredge.checks.layout_condition import backlog_result, condition_result, conditions_of
+from dredge.orchestration.sensors.table_cache import OpenTable
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import (
     DATA_VERSION_TAG,
     AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
     extract_data_version_from_entry,
 )
-from platform_core.health import PartitionHealth, TableHealth, changes_data, version_text
-from platform_core.metadata import data_metadata, health_metadata, plotted_metadata, state_metadata
-from platform_core.obstacles import (
+from dredge.platform_core.health import PartitionHealth, TableHealth, changes_data, version_text
+from dredge.platform_core.metadata import data_metadata, health_metadata, plotted_metadata, state_metadata
+from dredge.platform_core.obstacles import (
     find_blocking_failure,
     find_evaluated_checks,
     find_other_in_event,
     read_layout_evaluation,
 )
-from platform_core.policies.table_state import TableState, TableStatus, combine
+from dredge.platform_core.policies.table_state import TableState, TableStatus, combine
+from lsm_core.clock import SystemClock
+from lsm_core.format.partitions import partition_names
+from lsm_core.maintenance.writers_compact import WATCHING
+from lsm_core.metadata import manifests, snapshots
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from dredge.orchestration.sensors.table_states import TableEvaluation
+from dredge.platform_core import names
+from dredge.platform_core.policies.findings import Finding
+from dredge.platform_core.policies.table_state import TableState
 from lsm_core.maintenance.metrics import Sample, format_metrics
-from orchestration.sensors.table_states import TableEvaluation
-from platform_core import names
-from platform_core.policies.findings import Finding
-from platform_core.policies.table_state import TableState
 
 METRICS_VARIABLE: Final = "DREDGE_METRICS_DIR"
 _LOG = logging.getLogger(__name__)

@@ -12,27 +12,33 @@ from typing import Any, Final
 
 import dagster as dg
 
+from dredge.orchestration.ops.layout_ops import plan_due, plan_partitions
+from dredge.orchestration.ops.warehouse_ops import compute_budget
+from dredge.orchestration.sensors.budget_claims import BudgetClaims, TickClaims
+from dredge.orchestration.sensors.table_cache import OpenTable, wall_ms
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import RUN_KEY_TAG
+from dredge.platform_core.failure_records import find_lasting, list_failures
+from dredge.platform_core.health import TableHealth, depends_on_time
+from dredge.platform_core.obstacles import (
+    RunningRuns,
+    Suspension,
+    find_blocking_failure,
+    find_suspension,
+    read_resume_ms,
+)
+from dredge.platform_core.partitions import usable_keys
+from dredge.platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
+from dredge.platform_core.policies.permanent_failures import PermanentFailure, find_read
+from dredge.platform_core.policies.policy import SortRule
+from dredge.platform_core.policies.rounds import COMPACT, RECOVER
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import count_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import AssignItem, CompactItem, MaintenancePlan, hold_plan, save_plan
 from lsm_core.metadata.store import TableStore
-from orchestration.ops.layout_ops import plan_due, plan_partitions
-from orchestration.ops.warehouse_ops import compute_budget
-from orchestration.sensors.budget_claims import BudgetClaims, TickClaims
-from orchestration.sensors.table_cache import OpenTable, wall_ms
-from platform_core import names
-from platform_core.dagster_internals import RUN_KEY_TAG
-from platform_core.failure_records import find_lasting, list_failures
-from platform_core.health import TableHealth, depends_on_time
-from platform_core.obstacles import RunningRuns, Suspension, find_blocking_failure, find_suspension, read_resume_ms
-from platform_core.partitions import usable_keys
-from platform_core.policies import Decision, DecisionOutcome, History, Policies, Reason, Subject, decide
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import FinishedRun, PlanSummary, RunResult
-from platform_core.policies.permanent_failures import PermanentFailure, find_read
-from platform_core.policies.policy import SortRule
-from platform_core.policies.rounds import COMPACT, RECOVER
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import count_text
 
 RUNS_A_TICK: Final = 12
 """Most runs that a tick requests, because Dagster's daemon needs about a second to create one."""

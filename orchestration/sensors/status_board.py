@@ -9,12 +9,12 @@ from typing import Final
 
 import dagster as dg
 
-from orchestration.sensors.budget_claims import BudgetClaims
-from orchestration.sensors.table_cache import OpenTable
-from orchestration.sensors.table_states import find_conditions
-from platform_core.policies import DecisionScope
-from platform_core.policies.table_state import Condition, TableStatus, combine, judge_metadata
-from platform_core.resources.warehouse import WarehouseResource
+from dredge.orchestration.sensors.budget_claims import BudgetClaims
+from dredge.orchestration.sensors.table_cache import OpenTable
+from dredge.orchestration.sensors.table_states import find_conditions
+from dredge.platform_core.policies import DecisionScope
+from dredge.platform_core.policies.table_state import Condition, TableStatus, combine, judge_metadata
+from dredge.platform_core.resources.warehouse import WarehouseResource
 
 _CONDITIONS_SECONDS: Final = 60.0
 """Time for which conditions of tables are reused, because Dagster needs several queries for them."""

@@ -13,6 +13,22 @@ from functools import cached_property
 from threading import Lock
 from typing import Final
 
+from dredge.platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
+from dredge.platform_core.policies import (
+    Decision,
+    DecisionOutcome,
+    DecisionScope,
+    Now,
+    Policy,
+    Reason,
+    TableFacts,
+    decide_all,
+)
+from dredge.platform_core.policies.decisions import sort_rule
+from dredge.platform_core.policies.rounds import facts_of, policy_for
+from dredge.platform_core.policies.table_state import TableStatus, judge_metadata
+from dredge.platform_core.resources.warehouse import WarehouseResource, card_of
+from dredge.platform_core.table_card import TableCard
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
 from lsm_core.format.snapshot import Snapshot
@@ -21,13 +37,6 @@ from lsm_core.maintenance.history_health import HistoryHealth, read_history_heal
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore, list_schema_ids
 from lsm_core.storage import FileStatus, Kept
-from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
-from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
-from platform_core.policies.decisions import sort_rule
-from platform_core.policies.rounds import facts_of, policy_for
-from platform_core.policies.table_state import TableStatus, judge_metadata
-from platform_core.resources.warehouse import WarehouseResource, card_of
-from platform_core.table_card import TableCard
 
 _KEPT_TABLES: Final = 20_000
 """Most opened tables that a process caches (about 10 KB each); beyond this number, the cache is emptied."""

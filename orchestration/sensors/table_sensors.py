@@ -7,14 +7,14 @@ from typing import Final
 
 import dagster as dg
 
-from orchestration.sensors.health_reports import HealthReporter, alert_lines
-from orchestration.sensors.status_board import StatusBoard
-from orchestration.sensors.table_sweep import TableSweep
-from platform_core import names
-from platform_core.policies import DecisionScope, PolicySource
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
+from dredge.orchestration.sensors.health_reports import HealthReporter, alert_lines
+from dredge.orchestration.sensors.status_board import StatusBoard
+from dredge.orchestration.sensors.table_sweep import TableSweep
+from dredge.platform_core import names
+from dredge.platform_core.policies import DecisionScope, PolicySource
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
 
 SORTED_RUN_DESCRIPTION: Final = (
     "Counts the sorted runs of every bucket from metadata, and starts a compaction at the table's own "

@@ -13,17 +13,12 @@ from typing import Final
 
 import dagster as dg
 
-from lsm_core.clock import utc_text
-from lsm_core.errors import DredgeError
-from lsm_core.maintenance.history_health import HistoryHealth
-from lsm_core.maintenance.score import Part, history_parts, reasons_of
-from lsm_core.maintenance.table_ranking import TableNeed, need_of
-from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
-from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
-from platform_core import names
-from platform_core.failure_records import iterate_lasting, read_unreadable_tables
-from platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
-from platform_core.policies import (
+from dredge.orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
+from dredge.orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, read_history, wall_ms
+from dredge.platform_core import names
+from dredge.platform_core.failure_records import iterate_lasting, read_unreadable_tables
+from dredge.platform_core.obstacles import RunningRuns, find_failed_checks, list_suspensions
+from dredge.platform_core.policies import (
     Decision,
     DecisionOutcome,
     DecisionScope,
@@ -33,9 +28,9 @@ from platform_core.policies import (
     decide,
     subjects,
 )
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
-from platform_core.policies.table_state import (
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
+from dredge.platform_core.policies.table_state import (
     Condition,
     Queue,
     TableState,
@@ -46,9 +41,14 @@ from platform_core.policies.table_state import (
     judge_undecided,
     rank_key,
 )
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard, count_text
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard, count_text
+from lsm_core.clock import utc_text
+from lsm_core.errors import DredgeError
+from lsm_core.maintenance.history_health import HistoryHealth
+from lsm_core.maintenance.score import Part, history_parts, reasons_of
+from lsm_core.maintenance.table_ranking import TableNeed, need_of
 
 _PLAN_SECONDS: Final = 60.0
 """Default time for planning due work; due work beyond it gets the state that follows from metadata alone."""

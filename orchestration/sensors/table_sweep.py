@@ -11,20 +11,16 @@ from typing import Any, Final
 
 import dagster as dg
 
-from lsm_core import Catalog
-from lsm_core.clock import SystemClock, utc_text
-from lsm_core.errors import DredgeError, InvalidOption
-from lsm_core.json_text import parse_json
-from orchestration.sensors.health_reports import PARTITIONS_A_TABLE, STATES_A_TICK, AssetEvent, HealthReporter
-from orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
-from orchestration.sensors.status_board import StatusBoard
-from orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
-from orchestration.sensors.table_states import queue_of
-from platform_core import names
-from platform_core.dagster_internals import read_tick_end
-from platform_core.obstacles import NameCheck
-from platform_core.partitions import usable_keys
-from platform_core.policies import (
+from dredge.orchestration.sensors.health_reports import PARTITIONS_A_TABLE, STATES_A_TICK, AssetEvent, HealthReporter
+from dredge.orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBuilder
+from dredge.orchestration.sensors.status_board import StatusBoard
+from dredge.orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
+from dredge.orchestration.sensors.table_states import queue_of
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import read_tick_end
+from dredge.platform_core.obstacles import NameCheck
+from dredge.platform_core.partitions import usable_keys
+from dredge.platform_core.policies import (
     Decision,
     DecisionOutcome,
     DecisionScope,
@@ -35,9 +31,9 @@ from platform_core.policies import (
     decide,
     subjects,
 )
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
-from platform_core.policies.table_state import (
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
+from dredge.platform_core.policies.table_state import (
     Condition,
     Queue,
     TableState,
@@ -46,9 +42,13 @@ from platform_core.policies.table_state import (
     judge_undecided,
     state_of,
 )
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
+from lsm_core import Catalog
+from lsm_core.clock import SystemClock, utc_text
+from lsm_core.errors import DredgeError, InvalidOption
+from lsm_core.json_text import parse_json
 
 _LINES_A_TABLE: Final = 60
 _EVENTS_A_TICK: Final = 1_000

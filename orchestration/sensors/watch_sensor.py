@@ -17,22 +17,23 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from lsm_core.clock import utc_text
-from lsm_core.errors import InvalidOption
-from lsm_core.json_text import parse_json
-from lsm_core.maintenance import CheckLimits
-from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.history_health import HistoryHealth
-from orchestration.sensors.alert_channels import Alert, AlertItem, Channel, default_channels, deliver, make_channel
-from orchestration.sensors.metric_files import alert_samples, write_metrics
-from orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
-from orchestration.sensors.table_sweep import Cursor, TickLog
-from platform_core import names
-from platform_core.failure_records import iterate_lasting, read_unreadable_tables
-from platform_core.mute_records import list_mutes
-from platform_core.obstacles import find_failed_checks, list_suspensions
-from platform_core.policies import Decision, Policies, Policy, PolicySource, Reason
-from platform_core.policies.alerts import (
+from dredge.orchestration.sensors.alert_channels import (
+    Alert,
+    AlertItem,
+    Channel,
+    default_channels,
+    deliver,
+    make_channel,
+)
+from dredge.orchestration.sensors.metric_files import alert_samples, write_metrics
+from dredge.orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
+from dredge.orchestration.sensors.table_sweep import Cursor, TickLog
+from dredge.platform_core import names
+from dredge.platform_core.failure_records import iterate_lasting, read_unreadable_tables
+from dredge.platform_core.mute_records import list_mutes
+from dredge.platform_core.obstacles import find_failed_checks, list_suspensions
+from dredge.platform_core.policies import Decision, Policies, Policy, PolicySource, Reason
+from dredge.platform_core.policies.alerts import (
     AlertCause,
     Mute,
     channels_for,
@@ -41,8 +42,8 @@ from platform_core.policies.alerts import (
     group_ended,
     runbook_section,
 )
-from platform_core.policies.decisions import due_work
-from platform_core.policies.findings import (
+from dredge.platform_core.policies.decisions import due_work
+from dredge.platform_core.policies.findings import (
     AlertCondition,
     Finding,
     Severity,
@@ -55,11 +56,17 @@ from platform_core.policies.findings import (
     find_stall,
     find_unmaintained,
 )
-from platform_core.policies.policy import AlertRules
-from platform_core.pools import assign_forgotten_steps
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import WarehouseResource
-from platform_core.table_card import TableCard
+from dredge.platform_core.policies.policy import AlertRules
+from dredge.platform_core.pools import assign_forgotten_steps
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.table_card import TableCard
+from lsm_core.clock import utc_text
+from lsm_core.errors import InvalidOption
+from lsm_core.json_text import parse_json
+from lsm_core.maintenance import CheckLimits
+from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
+from lsm_core.maintenance.history_health import HistoryHealth
 
 DESCRIPTION: Final = (
     "Starts nothing. Finds level-0 backlogs, stalled maintenance, long pauses, suspended tables, "

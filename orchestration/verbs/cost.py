@@ -8,6 +8,10 @@ from typing import Annotated, Any, Final
 import pyarrow.compute as pc
 import typer
 
+from dredge.orchestration.verbs.policies import PolicyFileOption
+from dredge.platform_core.policies.costs import CostLine, Month, StoredBytes, cost_lines, money_text, sum_by_owner
+from dredge.platform_core.policies.policy import Policy
+from dredge.platform_core.policies.policy_files import read_policies
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, add_catalog_options, open_catalog
 from lsm_core.cli.verbs.inspection import select_tables, table_names
@@ -16,10 +20,6 @@ from lsm_core.maintenance import holds
 from lsm_core.maintenance.file_holders import HolderKind
 from lsm_core.maintenance.ledger import iterate_ledger
 from lsm_core.metadata.store import TableStore, list_schema_ids
-from orchestration.verbs.policies import PolicyFileOption
-from platform_core.policies.costs import CostLine, Month, StoredBytes, cost_lines, money_text, sum_by_owner
-from platform_core.policies.policy import Policy
-from platform_core.policies.policy_files import read_policies
 
 _MOST_MONTHS: Final = 120
 _COLUMNS: Final = (

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dredge.orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives, require_free
-from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
 
 WEB_SERVER: Final = "Dagster's web server"
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_FILE: Final = "workspace.yaml"
 _LOG: Final = "dagster.log"
 INSTANCE: Final = Path(__file__).resolve().parents[1] / "dagster.yaml"
 """Settings of the platform's Dagster instance; every DAGSTER_HOME gets a copy."""
@@ -79,19 +79,21 @@ def start_platform(
     if not (home / "dagster.yaml").exists():
         shutil.copyfile(INSTANCE, home / "dagster.yaml")
     # A checkout has a workspace file; an installed package is addressed by its module.
-    file = _ROOT / "workspace.yaml"
-    workspace = ["-w", str(file)] if file.is_file() else ["-m", "orchestration.definitions", "-a", "defs"]
+    checkout = _find_checkout()
+    workspace = ["-w", str(checkout / _FILE)] if checkout else ["-m", "dredge.orchestration.definitions", "-a", "defs"]
     paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if checkout:
+        paths = [str(checkout), *(part for part in paths if part != str(checkout))]
     quiet = {
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "GX_ANALYTICS_ENABLED": "false",
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join([str(_ROOT), *(part for part in paths if part != str(_ROOT))]),
+        "PYTHONPATH": os.pathsep.join(paths),
     }
     with (home / _LOG).open("ab") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", "dagster", "dev", *workspace, "--host", LOOPBACK, "--port", str(ui_port)],
-            cwd=_ROOT,
+            cwd=checkout or home,
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
@@ -105,6 +107,14 @@ def start_platform(
         platform.stop()
         raise
     return platform
+
+
+def _find_checkout() -> Path | None:
+    """Return the folder of the workspace file above this module, or None if the module is installed.
+
+    A checkout reaches this module by a link, an unpacked source distribution does not: the depths differ by one.
+    """
+    return next((folder for folder in Path(__file__).resolve().parents[2:4] if (folder / _FILE).is_file()), None)
 
 
 def _wait_ready(platform: Platform, timeout_s: float) -> None:

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from assets.demo import carrier_totals, marts
-from assets.demo.checksums import (
+from dredge.assets.demo import carrier_totals, marts
+from dredge.assets.demo.checksums import (
     EMPTY,
     SOURCE_ERRORS,
     TableChecksum,
@@ -20,8 +20,8 @@ from assets.demo.checksums import (
     expected_checksum,
     expected_checksum_after_expiry,
 )
-from assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
-from assets.demo.outcomes import (
+from dredge.assets.demo.expected_decisions import PAUSE, expected_alerts, expected_decisions
+from dredge.assets.demo.outcomes import (
     EXPIRED_SNAPSHOTS,
     EXPIRY,
     TAG_HOLD,
@@ -30,20 +30,20 @@ from assets.demo.outcomes import (
     find_held_files,
     measure_changes,
 )
-from assets.demo.replay import REFILE_JOB, REPLAY_JOB, describe_batches
-from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
-from assets.demo.tables import FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
+from dredge.assets.demo.replay import REFILE_JOB, REPLAY_JOB, describe_batches
+from dredge.assets.demo.replay_clock import RETENTION_MS, TICKS, Tick
+from dredge.assets.demo.tables import FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
+from dredge.orchestration.verbs.dagster_client import CheckResult, DagsterClient, PlatformFailed, Run
+from dredge.orchestration.verbs.dagster_client import Tick as SensorTick
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.health import data_version
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.clock import FileClock
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance import health
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
-from orchestration.verbs.dagster_client import CheckResult, DagsterClient, PlatformFailed, Run
-from orchestration.verbs.dagster_client import Tick as SensorTick
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.health import data_version
-from platform_core.resources.warehouse import WarehouseResource
 
 SENSORS: Final = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)
 _PATIENCE_S: Final = 240

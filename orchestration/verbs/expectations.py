@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+from dredge.orchestration.verbs.policies import PolicyFileOption
+from dredge.platform_core.policies.policy import Policies
+from dredge.platform_core.policies.policy_files import read_policies
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import (
     AsJson,
@@ -20,11 +25,6 @@ from lsm_core.cli.verbs.common import (
     read_catalog_options,
 )
 from lsm_core.errors import DredgeError, InvalidOption
-from orchestration.verbs.policies import PolicyFileOption
-from platform_core.policies.policy import Policies
-from platform_core.policies.policy_files import read_policies
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import WarehouseResource
 
 
 @add_catalog_options
@@ -53,8 +53,8 @@ def expectations(
 
     The suites cover the schema, the policy, and the merged rows against the table's history.
     """
-    from checks.expectations import failed_records, suite_outcomes
-    from checks.unexpected_keys import write_keys
+    from dredge.checks.expectations import failed_records, suite_outcomes
+    from dredge.checks.unexpected_keys import write_keys
 
     opened = open_table(warehouse, table, clock)
     declared = (read_policies(policies) if policies is not None else Policies()).of(opened.name).expectations

@@ -9,22 +9,22 @@ from typing import Any, Final
 
 import dagster as dg
 
-from lsm_core.cli.verbs.common import read_catalog_options
-from lsm_core.errors import InvalidOption
-from lsm_core.maintenance.metrics import Sample
-from orchestration.sensors.metric_files import alert_samples, state_samples
-from orchestration.sensors.table_cache import wall_ms
-from orchestration.sensors.table_states import TableEvaluation, evaluate_states
-from orchestration.sensors.watch_sensor import Watch
-from platform_core.policies.policy_files import load_policies, policies_path, policy_source
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import (
+from dredge.orchestration.sensors.metric_files import alert_samples, state_samples
+from dredge.orchestration.sensors.table_cache import wall_ms
+from dredge.orchestration.sensors.table_states import TableEvaluation, evaluate_states
+from dredge.orchestration.sensors.watch_sensor import Watch
+from dredge.platform_core.policies.policy_files import load_policies, policies_path, policy_source
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import (
     WAREHOUSE_VARIABLE,
     WarehouseResource,
     describe_table,
     list_tables,
     warehouse_path,
 )
+from lsm_core.cli.verbs.common import read_catalog_options
+from lsm_core.errors import InvalidOption
+from lsm_core.maintenance.metrics import Sample
 
 _HOME: Final = "DAGSTER_HOME"
 _PLAN_SECONDS: Final = 5.0

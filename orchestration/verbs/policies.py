@@ -11,20 +11,20 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel
 
+from dredge.orchestration.verbs.simulate import print_replay
+from dredge.platform_core.policies.advice import TRIGGER, AdviceFacts, ReplayProposal, propose, replay_candidates
+from dredge.platform_core.policies.advice import advise as advice_of
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
+from dredge.platform_core.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
+from dredge.platform_core.policies.rounds import Round
+from dredge.platform_core.policies.windows import OffPeak
 from lsm_core.cli.render import duration_text, print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance import SimulatedPolicy, health, simulate
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.verbs.simulate import print_replay
-from platform_core.policies.advice import TRIGGER, AdviceFacts, ReplayProposal, propose, replay_candidates
-from platform_core.policies.advice import advise as advice_of
-from platform_core.policies.budgets import Budget
-from platform_core.policies.policy import BUILT_IN, Origin, Policies, Policy, PolicyFile
-from platform_core.policies.policy_files import POLICIES_VARIABLE, policies_path, read_policies
-from platform_core.policies.rounds import Round
-from platform_core.policies.windows import OffPeak
 
 _NO_VALUES: Final = frozenset({"rests", "paused_since_ms", "ages", "origins"})
 """Names of the fields of `Policy` that are not values of the policy file."""

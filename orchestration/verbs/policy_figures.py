@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dredge.platform_core.health import table_health
+from dredge.platform_core.policies import Decision, DecisionOutcome, Reason
+from dredge.platform_core.policies.costs import Month, cost_lines
+from dredge.platform_core.policies.policy import Policy
+from dredge.platform_core.policies.policy_files import load_policies
+from dredge.platform_core.policies.promises import WINDOW_MS, Promise, judge_promises
+from dredge.platform_core.policies.rounds import judge_table
+from dredge.platform_core.policies.table_state import judge_undecided
 from lsm_core.maintenance.ledger import iterate_ledger
 from lsm_core.maintenance.metrics import Sample
 from lsm_core.maintenance.promise_history import measure_promises
 from lsm_core.metadata.store import TableStore
-from platform_core.health import table_health
-from platform_core.policies import Decision, DecisionOutcome, Reason
-from platform_core.policies.costs import Month, cost_lines
-from platform_core.policies.policy import Policy
-from platform_core.policies.policy_files import load_policies
-from platform_core.policies.promises import WINDOW_MS, Promise, judge_promises
-from platform_core.policies.rounds import judge_table
-from platform_core.policies.table_state import judge_undecided
 
 
 def read_promises(store: TableStore, policy: Policy) -> list[Promise]:

@@ -11,6 +11,22 @@ from typing import Annotated, Final
 import dagster as dg
 import typer
 
+from dredge.orchestration.fleet_report import gather_report, read_scores, replace_file, report_files
+from dredge.orchestration.sensors.table_states import evaluate_states
+from dredge.orchestration.verbs.policies import PolicyFileOption
+from dredge.platform_core.policies.policy import Policies
+from dredge.platform_core.policies.policy_files import read_policies
+from dredge.platform_core.report.page import render_page
+from dredge.platform_core.report.scores import ScoreHistory
+from dredge.platform_core.resources.settings import Settings
+from dredge.platform_core.resources.warehouse import (
+    WAREHOUSE_VARIABLE,
+    WarehouseResource,
+    describe_table,
+    list_tables,
+    warehouse_path,
+)
+from dredge.platform_core.table_card import TableCard, count_text
 from lsm_core.cli.render import print_json, say
 from lsm_core.cli.verbs.common import (
     AsJson,
@@ -22,22 +38,6 @@ from lsm_core.cli.verbs.common import (
 )
 from lsm_core.cli.verbs.inspection import select_tables
 from lsm_core.errors import InvalidOption
-from orchestration.fleet_report import gather_report, read_scores, replace_file, report_files
-from orchestration.sensors.table_states import evaluate_states
-from orchestration.verbs.policies import PolicyFileOption
-from platform_core.policies.policy import Policies
-from platform_core.policies.policy_files import read_policies
-from platform_core.report.page import render_page
-from platform_core.report.scores import ScoreHistory
-from platform_core.resources.settings import Settings
-from platform_core.resources.warehouse import (
-    WAREHOUSE_VARIABLE,
-    WarehouseResource,
-    describe_table,
-    list_tables,
-    warehouse_path,
-)
-from platform_core.table_card import TableCard, count_text
 
 _HOME: Final = "DAGSTER_HOME"
 Globs = Annotated[

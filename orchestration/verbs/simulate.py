@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from dredge.platform_core.policies.what_if import simulated_policy
+from dredge.platform_core.policies.what_if_picture import draw_runs
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, TableArgument, Warehouse, add_catalog_options, open_table
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance.action import size_text
-from platform_core.policies.what_if import simulated_policy
-from platform_core.policies.what_if_picture import draw_runs
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 

@@ -6,7 +6,7 @@ sensor. Begin with `decisions` (the decision for a partition) and `policy` (the 
 
 from __future__ import annotations
 
-from platform_core.policies.decisions import (
+from dredge.platform_core.policies.decisions import (
     Decision,
     DecisionOutcome,
     DecisionScope,
@@ -19,5 +19,5 @@ from platform_core.policies.decisions import (
     decide_all,
     subjects,
 )
-from platform_core.policies.policy import Policies, Policy
-from platform_core.policies.policy_files import PolicySource, load_policies, policy_source
+from dredge.platform_core.policies.policy import Policies, Policy
+from dredge.platform_core.policies.policy_files import PolicySource, load_policies, policy_source

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dredge.platform_core.policies.presets import PRESETS, PresetName
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.simulation import AS_IT_IS
 from lsm_core.options.table_options import REGISTRY, canonical, check_change, parse_value
-from platform_core.policies.presets import PRESETS, PresetName
 
 _HOUR_MS: Final = 3_600_000
 _OFTEN: Final = 30

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from platform_core.policies.findings import AlertCondition, Finding, Severity
-from platform_core.policies.policy import AlertRoute
-from platform_core.table_card import count_text
+from dredge.platform_core.policies.findings import AlertCondition, Finding, Severity
+from dredge.platform_core.policies.policy import AlertRoute
+from dredge.platform_core.table_card import count_text
 
 MOST_EXAMPLES: Final = 3
 """Most tables that one line of a message names."""

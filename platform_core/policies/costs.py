@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Prices
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.compact.planning import compaction_seconds
 from lsm_core.maintenance.ledger import DONE, FAILED, UNKNOWN, LedgerEntry
 from lsm_core.maintenance.metrics import reported_bytes
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Prices
 
 _READ_SHARE: Final = 0.25
 """Share of a compaction's time in which its files are decoded."""

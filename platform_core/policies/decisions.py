@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from dredge.platform_core.health import PartitionHealth, TableHealth
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.costs import weigh
+from dredge.platform_core.policies.partition_age import expires_ms
+from dredge.platform_core.policies.permanent_failures import PermanentFailure, find_forbidding
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
+from dredge.platform_core.table_card import count_text
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.compact.planning import Calibration, compaction_seconds
 from lsm_core.maintenance.writers_compact import WATCHING, WRITERS_SILENT_MINUTES, describe_watching, runs_behind
 from lsm_core.options import TableOptions
-from platform_core.health import PartitionHealth, TableHealth
-from platform_core.policies.budgets import Budget
-from platform_core.policies.costs import weigh
-from platform_core.policies.partition_age import expires_ms
-from platform_core.policies.permanent_failures import PermanentFailure, find_forbidding
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, SortRule
-from platform_core.table_card import count_text
 
 MINUTE_MS: Final = 60_000
 _UNSEEN_WAIT_MS: Final = 10 * MINUTE_MS

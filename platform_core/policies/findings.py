@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dredge.platform_core.health import PartitionHealth
+from dredge.platform_core.policies.decisions import Backlog, DueWork, backlog_of
+from dredge.platform_core.policies.permanent_failures import PermanentFailure
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
+from dredge.platform_core.table_card import count_text
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
 from lsm_core.maintenance.history_health import HistoryHealth
-from platform_core.health import PartitionHealth
-from platform_core.policies.decisions import Backlog, DueWork, backlog_of
-from platform_core.policies.permanent_failures import PermanentFailure
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
-from platform_core.table_card import count_text
 
 
 class AlertCondition(StrEnum):

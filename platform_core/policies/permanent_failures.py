@@ -59,7 +59,7 @@ def restore_remote_error(report: Mapping[str, Any]) -> RemoteError:
     """Return an error that another process reported, raised from its causes.
 
     Args:
-        report: result of `platform_core.pipes_worker.describe_error`.
+        report: result of `dredge.platform_core.pipes_worker.describe_error`.
     """
     entries = [report, *(cause for cause in report.get("causes") or () if isinstance(cause, Mapping))]
     errors = [

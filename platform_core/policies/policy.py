@@ -18,12 +18,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
+from dredge.platform_core.policies.presets import PRESETS, PresetName
+from dredge.platform_core.policies.windows import OffPeak
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import CHECKS as TABLE_CHECKS
 from lsm_core.maintenance.actions.built_in import BUILT_IN as ACTIONS
 from lsm_core.options import duration, memory_size
-from platform_core.policies.presets import PRESETS, PresetName
-from platform_core.policies.windows import OffPeak
 
 BUILT_IN: Final = "built-in default"
 CHECKS: Final = ("merged_view_unchanged", "layout_condition", *TABLE_CHECKS, "expectations")

@@ -18,8 +18,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from dredge.platform_core.policies.policy import Pause, Place, Policies, PolicyEntry, PolicyFile
 from lsm_core.errors import InvalidOption
-from platform_core.policies.policy import Pause, Place, Policies, PolicyEntry, PolicyFile
 
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
 _LOG: Final = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, SloTargets
 from lsm_core.maintenance.promise_history import FRESHNESS, SORTED_RUNS, TimeWithin
-from platform_core.policies.policy import DAY_MS, HOUR_MS, SloTargets
 
 WINDOW_MS: Final = 7 * DAY_MS
 """Length of the window (ms) in which promises are judged."""

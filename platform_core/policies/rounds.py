@@ -11,18 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lsm_core.clock import SystemClock
-from lsm_core.format.partitions import partition_values
-from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
-from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of
-from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
-from lsm_core.maintenance.combined import Opening, Request
-from lsm_core.merge.order_free import order_free
-from lsm_core.metadata.store import TableStore
-from lsm_core.read.prune import expiry_of
-from platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import (
+from dredge.platform_core.health import PartitionHealth, TableHealth, refusal_of, table_health
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import (
     NOTHING_KNOWN,
     Decision,
     DecisionOutcome,
@@ -38,10 +29,19 @@ from platform_core.policies.decisions import (
     sort_rule,
     subjects,
 )
-from platform_core.policies.partition_age import partition_age_ms
-from platform_core.policies.permanent_failures import PermanentFailure, find_forbidding, find_read
-from platform_core.policies.policy import Policies, Policy, Prices
-from platform_core.policies.table_state import TableStatus, combine, judge_metadata
+from dredge.platform_core.policies.partition_age import partition_age_ms
+from dredge.platform_core.policies.permanent_failures import PermanentFailure, find_forbidding, find_read
+from dredge.platform_core.policies.policy import Policies, Policy, Prices
+from dredge.platform_core.policies.table_state import TableStatus, combine, judge_metadata
+from lsm_core.clock import SystemClock
+from lsm_core.format.partitions import partition_values
+from lsm_core.maintenance import AssignItem, Declined, MaintenancePlan, plan_maintenance
+from lsm_core.maintenance.actions.compact.planning import Calibration, calibration_of
+from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
+from lsm_core.maintenance.combined import Opening, Request
+from lsm_core.merge.order_free import order_free
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.prune import expiry_of
 
 COMPACT: Final = "compact"
 RECOVER: Final = "recover"

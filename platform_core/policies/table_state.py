@@ -14,9 +14,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from lsm_core.clock import utc_text
-from platform_core.health import PartitionHealth
-from platform_core.policies.decisions import (
+from dredge.platform_core.health import PartitionHealth
+from dredge.platform_core.policies.decisions import (
     NOTHING_KNOWN,
     Decision,
     DecisionOutcome,
@@ -29,8 +28,9 @@ from platform_core.policies.decisions import (
     due_since_ms,
     subjects,
 )
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
-from platform_core.table_card import count_text
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Policy
+from dredge.platform_core.table_card import count_text
+from lsm_core.clock import utc_text
 
 DAMAGE: Final = "CorruptFile: "
 """Begin of a decision's text if a metadata or data file of the table is damaged or missing."""

@@ -8,10 +8,10 @@ from typing import Final
 
 import yaml
 
+from dredge.platform_core.policies.policy import Policy, PolicyFile
+from dredge.platform_core.policies.policy_files import parse_policies
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance import SimulatedPolicy
-from platform_core.policies.policy import Policy, PolicyFile
-from platform_core.policies.policy_files import parse_policies
 
 _MOST_BYTES: Final = 1024 * 1024
 _SECTIONS: Final = frozenset(PolicyFile.model_fields)

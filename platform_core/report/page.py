@@ -16,12 +16,12 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from dredge.platform_core.report.model import LONGEST_TEXT, ActionEntry, FleetReport, TableReport, cut_text
+from dredge.platform_core.table_card import count_text
 from lsm_core import __version__
 from lsm_core.cli.render import duration_text, visible
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import size_text
-from platform_core.report.model import LONGEST_TEXT, ActionEntry, FleetReport, TableReport, cut_text
-from platform_core.table_card import count_text
 
 PAGE_BYTES: Final = 2_000_000
 """Most bytes of a page of up to 1,000 tables; beyond that number, 2,000 bytes for each table."""
@@ -203,7 +203,7 @@ def _hash(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     """Return the text of a file of this package, without blank space at both ends."""
-    return (files("platform_core.report") / name).read_text(encoding="utf-8").strip()
+    return (files("dredge.platform_core.report") / name).read_text(encoding="utf-8").strip()
 
 
 @cache

@@ -5,5 +5,10 @@ Settings and secrets come from the environment. No resource decides about mainte
 
 from __future__ import annotations
 
-from platform_core.resources.spark_resource import SparkResource
-from platform_core.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse, warehouse_path
+from dredge.platform_core.resources.spark_resource import SparkResource
+from dredge.platform_core.resources.warehouse import (
+    LedgerResource,
+    WarehouseResource,
+    describe_warehouse,
+    warehouse_path,
+)

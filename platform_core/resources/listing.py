@@ -19,14 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from dredge.platform_core.health import refusal_of
+from dredge.platform_core.resources.warehouse import WarehouseResource, card_of, describe_warehouse
+from dredge.platform_core.table_card import ColumnCard, TableCard
 from lsm_core import Catalog, __version__
 from lsm_core.errors import DredgeError
 from lsm_core.format.schema import TableSchema
 from lsm_core.json_text import parse_json
 from lsm_core.storage import FileIO, done_in_turn, place_of
-from platform_core.health import refusal_of
-from platform_core.resources.warehouse import WarehouseResource, card_of, describe_warehouse
-from platform_core.table_card import ColumnCard, TableCard
 
 _LOG = logging.getLogger(__name__)
 _HOME: Final = "DAGSTER_HOME"

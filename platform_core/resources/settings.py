@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
+from dredge.platform_core.dagster_internals import is_valid_cron_schedule
 from lsm_core.errors import InvalidOption
 from lsm_core.json_text import parse_json
-from platform_core.dagster_internals import is_valid_cron_schedule
 
 URL_VARIABLE: Final = "DREDGE_DAGSTER_URL"
 REPORT_VARIABLE: Final = "DREDGE_REPORT_DIR"

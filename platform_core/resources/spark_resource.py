@@ -84,7 +84,7 @@ class SparkResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def command(self) -> list[str]:
         """Return the command line of the program that applies a plan, including its script."""
-        from platform_core import pipes_worker
+        from dredge.platform_core import pipes_worker
 
         return [*self.submit, str(pipes_worker.__file__)]
 

@@ -11,6 +11,8 @@ from typing import Final
 import dagster as dg
 from pydantic import Field
 
+from dredge.platform_core.health import refusal_of
+from dredge.platform_core.table_card import ColumnCard, TableCard
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
 from lsm_core.errors import CorruptFile, InvalidOption
@@ -19,8 +21,6 @@ from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, read_ledger, wr
 from lsm_core.metadata import TableStore
 from lsm_core.options import mask_secrets, parse_catalog_options
 from lsm_core.types import to_sql
-from platform_core.health import refusal_of
-from platform_core.table_card import ColumnCard, TableCard
 
 _LOG = logging.getLogger(__name__)
 WAREHOUSE_VARIABLE: Final = "DREDGE_WAREHOUSE"

@@ -11,7 +11,7 @@ from scripts.rooms import readmes
 from tests.docs.pages import tracked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
+PACKAGES = ("lsm_core", "dredge", "platform_core", "assets", "checks", "orchestration")
 
 
 def test_every_folder_says_what_it_is_for() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.demo.replay import create_tables
-from assets.demo.replay_clock import BACKFILL, batch_clock_ms
+from dredge.assets.demo.replay import create_tables
+from dredge.assets.demo.replay_clock import BACKFILL, batch_clock_ms
+from dredge.platform_core.resources import WarehouseResource
 from lsm_core.clock import FileClock
-from platform_core.resources import WarehouseResource
 from tests.support.platform import House, open_house
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from assets.demo import carrier_totals
-from assets.demo.carrier_totals import (
+from dredge.assets.demo import carrier_totals
+from dredge.assets.demo.carrier_totals import (
     CHECK,
     NAME,
     SCHEMA,
@@ -27,12 +27,12 @@ from assets.demo.carrier_totals import (
     totals_of,
     write_progress,
 )
-from assets.demo.tables import CARRIER_DAILY
+from dredge.assets.demo.tables import CARRIER_DAILY
+from dredge.platform_core import names
+from dredge.platform_core.resources import WarehouseResource
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.metadata import consumers
-from platform_core import names
-from platform_core.resources import WarehouseResource
 from tests.support.platform import House, evaluations
 
 CARRIERS = ("AA", "B6", "UA")

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assets.demo import checksums, replay_clock
-from assets.demo import events as demo_events
-from assets.demo.events import commit_of
-from assets.demo.streams.flights import all_flights
-from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, TABLES, WEATHER, DemoTable
+from dredge.assets.demo import checksums, replay_clock
+from dredge.assets.demo import events as demo_events
+from dredge.assets.demo.events import commit_of
+from dredge.assets.demo.streams.flights import all_flights
+from dredge.assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, TABLES, WEATHER, DemoTable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REFERENCE = ROOT / "assets" / "demo" / "reference"

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from platform_core import names
+from dredge.platform_core import names
 from tests.support.data import golden_dir, unpack_golden
 from tests.support.platform import House, append_table, commit, evaluations, keyed_table, open_house
 
@@ -82,7 +82,7 @@ def test_each_table_has_data_and_layout_with_owner_group_and_kinds(tmp_path: Pat
 
 def test_loading_imports_neither_pyspark_nor_great_expectations(java: Path) -> None:
     code = (
-        "import sys, orchestration.definitions as d; d.defs().get_repository_def();"
+        "import sys, dredge.orchestration.definitions as d; d.defs().get_repository_def();"
         "print([m for m in ('pyspark', 'great_expectations', 'dagster_pyspark') if m in sys.modules])"
     )
     root = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from assets.demo import marts
-from assets.demo.checksums import (
+from dredge.assets.demo import marts
+from dredge.assets.demo.checksums import (
     EMPTY,
     SOURCE_ERRORS,
     checksum_of,
@@ -25,9 +25,9 @@ from assets.demo.checksums import (
     expected_checksum,
     expected_checksum_after_expiry,
 )
-from assets.demo.events import commit_of
-from assets.demo.expected_decisions import expected_alerts, expected_decisions
-from assets.demo.outcomes import (
+from dredge.assets.demo.events import commit_of
+from dredge.assets.demo.expected_decisions import expected_alerts, expected_decisions
+from dredge.assets.demo.outcomes import (
     EXPIRED_SNAPSHOTS,
     EXPIRY,
     TAG_HOLD,
@@ -36,7 +36,7 @@ from assets.demo.outcomes import (
     find_held_files,
     measure_changes,
 )
-from assets.demo.replay import (
+from dredge.assets.demo.replay import (
     REFILE_JOB,
     batches_of,
     compute_events,
@@ -49,15 +49,15 @@ from assets.demo.replay import (
     split_by_writer,
     write_locally,
 )
-from assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
-from assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
+from dredge.assets.demo.replay_clock import RETENTION_MS, TICKS, Tick, commits_at
+from dredge.assets.demo.tables import CARRIER_DAILY, FLIGHT_STATUS, PLANES, TABLES, WEATHER, DemoTable
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import read_layout_evaluation
+from dredge.platform_core.resources import SparkResource, WarehouseResource
 from lsm_core import Schema, Table
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import snapshots
-from platform_core import names
-from platform_core.obstacles import read_layout_evaluation
-from platform_core.resources import SparkResource, WarehouseResource
 from tests.support.platform import House
 
 

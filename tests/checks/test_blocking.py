@@ -16,7 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from checks import merged_view
+from dredge.checks import merged_view
+from dredge.orchestration.ops import layout_ops
+from dredge.orchestration.ops.layout_ops import VerifyVerdict
+from dredge.orchestration.sensors.table_states import evaluate_states
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import find_blocking_failure, find_failed_checks
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.policies.table_state import TableState
+from dredge.platform_core.resources import SparkResource
 from lsm_core import Table
 from lsm_core.cli.app import run as run_cli
 from lsm_core.clock import utc_text
@@ -26,14 +34,6 @@ from lsm_core.maintenance import apply_plan
 from lsm_core.maintenance.checks import metadata_validity
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
-from orchestration.ops import layout_ops
-from orchestration.ops.layout_ops import VerifyVerdict
-from orchestration.sensors.table_states import evaluate_states
-from platform_core import names
-from platform_core.obstacles import find_blocking_failure, find_failed_checks
-from platform_core.policies import policy_source
-from platform_core.policies.table_state import TableState
-from platform_core.resources import SparkResource
 from tests.support.platform import (
     KEYED,
     House,

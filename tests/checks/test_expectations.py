@@ -12,16 +12,16 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from checks import expectations, unexpected_keys
-from checks.data_checks import data_results
-from checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
+from dredge.checks import expectations, unexpected_keys
+from dredge.checks.data_checks import data_results
+from dredge.checks.expectations import SuiteCrashed, read_sample, run_suite, suite_columns, suite_result
+from dredge.platform_core import names
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.policies.policy import Expectation
+from dredge.platform_core.policies.policy_files import parse_policies
+from dredge.platform_core.resources import SparkResource, WarehouseResource
+from dredge.platform_core.table_card import ColumnCard, TableCard
 from lsm_core.errors import InvalidOption
-from platform_core import names
-from platform_core.policies import policy_source
-from platform_core.policies.policy import Expectation
-from platform_core.policies.policy_files import parse_policies
-from platform_core.resources import SparkResource, WarehouseResource
-from platform_core.table_card import ColumnCard, TableCard
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 CARD = TableCard(
@@ -112,7 +112,7 @@ def test_the_policy_says_which_rows_are_looked_at_and_without_spark_it_is_the_sa
         asked.append(spark)
         return dg.AssetCheckResult(passed=True)
 
-    data_checks = import_module("checks.data_checks")  # the package has a function of its name
+    data_checks = import_module("dredge.checks.data_checks")  # the package has a function of its name
     monkeypatch.setattr(data_checks, "suite_result", suite)
     commit(keyed_table(tmp_path / "wh"))
     warehouse = WarehouseResource(path=str(tmp_path / "wh"))

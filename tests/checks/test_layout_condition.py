@@ -8,12 +8,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from checks.layout_condition import CONDITIONS, changed_conditions, condition_result, conditions_of
+from dredge.checks.layout_condition import CONDITIONS, changed_conditions, condition_result, conditions_of
+from dredge.platform_core import health, names
+from dredge.platform_core.health import table_health
+from dredge.platform_core.policies import Policies
+from dredge.platform_core.policies.policy_files import read_policies
 from lsm_core.clock import FixedClock
-from platform_core import health, names
-from platform_core.health import table_health
-from platform_core.policies import Policies
-from platform_core.policies.policy_files import read_policies
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
 HOUR_MS = 3_600_000

@@ -12,12 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from checks.expectations import SuiteCrashed, merged_batches, run_batches, suite_result
+from dredge.checks.expectations import SuiteCrashed, merged_batches, run_batches, suite_result
+from dredge.orchestration.verbs.expectations import expectations
+from dredge.platform_core.resources import WarehouseResource
 from lsm_core import Schema
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.metadata import snapshots
-from orchestration.verbs.expectations import expectations
-from platform_core.resources import WarehouseResource
 from tests.maintenance.tables import catalog, compact_wrongly, keyed, rows
 from tests.maintenance.test_checks import ENGINES, KINDS, lived
 

@@ -10,14 +10,14 @@ import dagster as dg
 import pytest
 from dagster._core.loader import LoadingContextForTest
 
-from checks import merged_view
+from dredge.checks import merged_view
+from dredge.orchestration.ops import layout_ops
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import AssetCheckExecutionRecord
+from dredge.platform_core.obstacles import find_blocking_failure
+from dredge.platform_core.resources import LedgerResource
 from lsm_core import Table
 from lsm_core.errors import SparkFailed
-from orchestration.ops import layout_ops
-from platform_core import names
-from platform_core.dagster_internals import AssetCheckExecutionRecord
-from platform_core.obstacles import find_blocking_failure
-from platform_core.resources import LedgerResource
 from tests.support.platform import LAYOUT_CHECKS, House, commit, compacted_file, keyed_table, open_house
 
 TABLE = "shop.orders"

@@ -203,7 +203,7 @@ def _exists(block: Block, words: list[str]) -> None:
 
 def _read_yaml(code: str) -> None:
     """Validate a policy file with the platform's reader; parse all other YAML."""
-    from platform_core.policies.policy_files import read_policies
+    from dredge.platform_core.policies.policy_files import read_policies
 
     document = yaml.safe_load(code)
     keys = ("defaults", "databases", "tables", "budget")  # a job's configuration may have the key `tables`, as text

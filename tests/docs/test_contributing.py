@@ -15,7 +15,7 @@ from tests.docs.blocks import Block, blocks
 from tests.docs.pages import DOCS, ROOT
 
 PAGE = DOCS / "contributing.md"
-PACKAGES = ("lsm_core", "platform_core", "assets", "checks", "orchestration")
+PACKAGES = ("lsm_core", "dredge", "platform_core", "assets", "checks", "orchestration")
 _RECIPES = re.findall(r"^## (Add .*)$", PAGE.read_text("utf-8"), re.MULTILINE)
 
 
@@ -71,7 +71,7 @@ def test_a_recipe_works_in_a_copy_of_the_house(recipe: str, tmp_path: Path) -> N
     assert 2 <= len(steps) <= 6
     for package in PACKAGES:
         # Compiled modules too, but those that another process is just writing: a change makes them stale.
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc.*"))
+        shutil.copytree(ROOT / package, tmp_path / package, symlinks=True, ignore=shutil.ignore_patterns("*.pyc.*"))
     followed = [block for block in blocks(PAGE) if block.line in lines]
     assert followed[-1].mark == "run"
     for block in followed:

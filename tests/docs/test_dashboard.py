@@ -13,16 +13,16 @@ import promql_parser as promql
 import pyarrow as pa
 import pytest
 
+from dredge.orchestration.sensors.metric_files import alert_samples, state_samples, write_metrics
+from dredge.orchestration.sensors.table_states import evaluate_states
+from dredge.orchestration.verbs.report import find_cards
+from dredge.platform_core.policies.findings import AlertCondition, Finding, Severity
+from dredge.platform_core.policies.policy import Policies
+from dredge.platform_core.policies.table_state import TableState
+from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from lsm_core.maintenance.metrics import METRICS
-from orchestration.sensors.metric_files import alert_samples, state_samples, write_metrics
-from orchestration.sensors.table_states import evaluate_states
-from orchestration.verbs.report import find_cards
-from platform_core.policies.findings import AlertCondition, Finding, Severity
-from platform_core.policies.policy import Policies
-from platform_core.policies.table_state import TableState
-from platform_core.resources.warehouse import WarehouseResource
 from tests.docs.pages import DOCS, ROOT
 
 _DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dredge.json").read_text("utf-8"))

@@ -13,7 +13,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PACKAGES = {"lsm_core", "platform_core", "assets", "checks", "orchestration"}
+NAMES = {"lsm_core", "dredge"}
+LINKS = ("orchestration", "platform_core", "assets", "checks")
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
@@ -54,21 +55,33 @@ def environment() -> dict[str, str]:
 
 def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PACKAGES
-    data = {"orchestration/dagster.yaml", "assets/demo/policies.yaml", "assets/demo/reference/expected.json"}
-    data |= {f"platform_core/report/{name}" for name in ("page.html.j2", "script.js", "style.css")}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == NAMES
+    data = {"dredge/orchestration/dagster.yaml", "dredge/py.typed", "lsm_core/py.typed"}
+    data |= {f"dredge/platform_core/report/{name}" for name in ("page.html.j2", "script.js", "style.css")}
     assert data <= set(names)
-    code = {path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    stubs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "lsm_core").rglob("*.pyi")}
-    assert len(stubs) >= 10
+    files = {f"dredge/{path.relative_to(ROOT).as_posix()}" for link in LINKS for path in (ROOT / link).rglob("*.py")}
+    for package in NAMES:
+        files |= {
+            path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*.py*") if path.suffix != ".pyc"
+        }
+    assert len([name for name in files if name.endswith(".pyi")]) >= 10
+    demo = {name for name in files if name.startswith(("dredge/assets/demo/", "dredge/orchestration/verbs/demo_"))}
+    assert len(demo) >= 15
     assert [name for name in names if name.endswith("README.md")] == []
-    assert code | stubs <= set(names)
+    assert files - demo <= set(names)
+    assert not [name for name in names if name in demo or "assets/demo" in name]
 
 
 def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     dredge = str(python.with_name("dredge"))
     assert "Usage: dredge" in _run([dredge, "--help"], tmp_path, environment)
     assert "--headless" in _run([dredge, "demo", "--help"], tmp_path, environment)
+    command = subprocess.run(
+        [dredge, "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert command.returncode == 1
+    assert "make demo" in command.stderr
+    assert len(command.stderr.splitlines()) == 1
     make = (
         "import pyarrow as pa; from lsm_core import Catalog, Schema; catalog = Catalog('warehouse'); catalog.create_database('db')\n"
         "fields = pa.schema([pa.field('k', pa.int64(), nullable=False)])\n"
@@ -82,8 +95,9 @@ def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, 
 
 def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     look = (
-        "import lsm_core, orchestration.definitions as platform; from orchestration.verbs.dagster_process import INSTANCE\n"
-        "print(lsm_core.__file__); print(INSTANCE); print(platform.defs() is not None)"
+        "import lsm_core, dredge, dredge.orchestration.definitions as platform\n"
+        "from dredge.orchestration.verbs.dagster_process import INSTANCE\n"
+        "assert dredge.__version__ == lsm_core.__version__; print(lsm_core.__file__); print(INSTANCE); print(platform.defs() is not None)"
     )
     engine, settings, loaded = _run([str(python), "-c", look], tmp_path, environment).split()
     inside = str(python.parents[1].resolve())

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.platform_core.metadata import table_metadata
+from dredge.platform_core.resources.warehouse import card_of
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption
 from lsm_core.options import ALIASES, REGISTRY, CatalogOptions, TableOptions, misnamed
-from platform_core.metadata import table_metadata
-from platform_core.resources.warehouse import card_of
 from tests.cli.shell import Shell
 
 RIGHT = {

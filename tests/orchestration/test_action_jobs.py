@@ -13,12 +13,12 @@ import dagster as dg
 import pytest
 import yaml
 
+from dredge.orchestration.ops import layout_ops
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.obstacles import find_blocking_failure
 from lsm_core.maintenance import MaintenancePlan, all_actions, plan_maintenance, read_ledger, save_plan, waiting_plans
 from lsm_core.metadata import manifests, snapshots
-from orchestration.ops import layout_ops
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.obstacles import find_blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, keyed_table, open_house
 
 TABLE, PARTED = "shop.orders", "shop.parted"

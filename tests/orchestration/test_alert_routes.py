@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dredge.orchestration.sensors import alert_channels
+from dredge.orchestration.sensors.alert_channels import Alert, AlertItem, Slack, deliver, slack_blocks
+from dredge.platform_core import names
+from dredge.platform_core.policies.decisions import DAY_MS
 from lsm_core.clock import FileClock, SystemClock
-from orchestration.sensors import alert_channels
-from orchestration.sensors.alert_channels import Alert, AlertItem, Slack, deliver, slack_blocks
-from platform_core import names
-from platform_core.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 
@@ -123,7 +123,7 @@ def test_snoozed_alerts_come_back_when_they_still_hold_and_acknowledged_ones_are
     clock.set(SystemClock().now_ms() + DAY_MS)
     shift = 0
     monkeypatch.setattr(
-        import_module("orchestration.sensors.watch_sensor"), "wall_ms", lambda: SystemClock().now_ms() + shift
+        import_module("dredge.orchestration.sensors.watch_sensor"), "wall_ms", lambda: SystemClock().now_ms() + shift
     )
     with open_house(root, DREDGE_CLOCK=clock.to_spec(), DREDGE_ALERT_WEBHOOK=hook.address) as house:
         stalled = "maintenance stands still"

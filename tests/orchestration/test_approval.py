@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dredge.platform_core import names
 from lsm_core.maintenance import read_ledger, waiting_plans
 from lsm_core.metadata import snapshots
-from platform_core import names
 from tests.orchestration.test_action_jobs import said
 from tests.support.platform import House, commit, keyed_table, open_house
 

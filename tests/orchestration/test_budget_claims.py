@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dredge.orchestration.sensors.budget_claims import BudgetClaims
+from dredge.orchestration.sensors.run_requests import RunRequestBuilder
+from dredge.platform_core import names
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import DAY_MS
 from lsm_core.clock import FileClock
-from orchestration.sensors.budget_claims import BudgetClaims
-from orchestration.sensors.run_requests import RunRequestBuilder
-from platform_core import names
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import DAY_MS
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 SENSORS = (names.SORTED_RUN_SENSOR, names.IDLE_SENSOR)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.platform_core.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse
 from lsm_core import Catalog, Schema
 from lsm_core.errors import InvalidOption, LockTimeout, TableNotFound
 from lsm_core.locks import LockSettings, held, table_lock
-from platform_core.resources.warehouse import LedgerResource, WarehouseResource, describe_warehouse
 
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 

@@ -15,14 +15,14 @@ import dagster as dg
 import pytest
 from dagster.components.component_scaffolding import scaffold_object
 
-from orchestration.component import PaimonWarehouse
-from platform_core import names
-from platform_core.dagster_internals import allow_early_features
-from platform_core.resources import SparkResource
+from dredge.orchestration.component import PaimonWarehouse
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import allow_early_features
+from dredge.platform_core.resources import SparkResource
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
 
-TYPE = "orchestration.component.PaimonWarehouse"
+TYPE = "dredge.PaimonWarehouse"
 ORDERS = "shop.orders"
 
 
@@ -50,10 +50,10 @@ def project(tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def written(project: Path, text: str) -> Path:
+def written(project: Path, text: str, component: str = TYPE) -> Path:
     file = project / "src" / "lake_team" / "defs" / "warehouse" / "defs.yaml"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(f"type: {TYPE}\nattributes:\n{text}")
+    file.write_text(f"type: {component}\nattributes:\n{text}")
     return file
 
 
@@ -97,6 +97,18 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     assert values["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
 
 
+def test_the_old_name_of_the_component_is_answered_with_the_new_one(project: Path) -> None:
+    written(project, "  warehouse: wh\n", "orchestration.component.PaimonWarehouse")
+    with pytest.raises(Exception, match=r"orchestration\.component") as caught:
+        loaded(project)
+    errors = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        errors.append(str(error))
+        error = error.__cause__ or error.__context__
+    assert [text for text in errors if "`orchestration` is now `dredge.orchestration`" in text]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -125,4 +137,4 @@ def test_it_is_registered_where_dg_looks() -> None:
     installed = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
     assert module in {item.value for item in installed}, "run `make setup`"
     settings: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]
-    assert settings["project"]["code_location_target_module"] == "orchestration.definitions"
+    assert settings["project"]["code_location_target_module"] == "dredge.orchestration.definitions"

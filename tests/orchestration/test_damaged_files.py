@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dredge.orchestration.sensors.table_states import find_conditions
+from dredge.platform_core import names
+from dredge.platform_core.failure_records import iterate_lasting
+from dredge.platform_core.policies.table_state import TableState, judge_condition
 from lsm_core import Table
 from lsm_core.metadata import manifests, snapshots
-from orchestration.sensors.table_states import find_conditions
-from platform_core import names
-from platform_core.failure_records import iterate_lasting
-from platform_core.policies.table_state import TableState, judge_condition
 from tests.support.platform import House, commit, keyed_table, open_house
 
 TABLE = "shop.orders"

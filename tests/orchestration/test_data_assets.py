@@ -14,12 +14,12 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from checks.merged_view import published_snapshot
+from dredge.checks.merged_view import published_snapshot
+from dredge.orchestration.sensors import health_reports
+from dredge.orchestration.sensors.health_reports import HEALTHY
+from dredge.platform_core import names
+from dredge.platform_core.health import table_health
 from lsm_core import Table
-from orchestration.sensors import health_reports
-from orchestration.sensors.health_reports import HEALTHY
-from platform_core import names
-from platform_core.health import table_health
 from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR

@@ -13,14 +13,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.sensors.table_states import TableEvaluation, evaluate_states
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.policies.table_state import TableState
+from dredge.platform_core.table_card import TableCard
 from lsm_core import Catalog
 from lsm_core.clock import SystemClock
-from orchestration.sensors.table_states import TableEvaluation, evaluate_states
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.policies import policy_source
-from platform_core.policies.table_state import TableState
-from platform_core.table_card import TableCard
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 _TOMORROW = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)).strftime("%a").lower()

@@ -10,14 +10,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.fleet_report import read_scores, replace_file, report_files
+from dredge.orchestration.verbs.report import report as report_verb
+from dredge.platform_core import names
+from dredge.platform_core.report.scores import ScoreHistory
+from dredge.platform_core.resources.settings import Settings
 from lsm_core.cli.app import run
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
-from orchestration.fleet_report import read_scores, replace_file, report_files
-from orchestration.verbs.report import report as report_verb
-from platform_core import names
-from platform_core.report.scores import ScoreHistory
-from platform_core.resources.settings import Settings
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 
@@ -26,7 +26,7 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run ``dredge report`` as an installed package offers it; without Dagster unless a test sets DAGSTER_HOME."""
     from importlib.metadata import EntryPoint
 
-    entry = EntryPoint("report", "orchestration.verbs.report:report", "dredge.verbs")
+    entry = EntryPoint("report", "dredge.orchestration.verbs.report:report", "dredge.verbs")
     monkeypatch.setattr("lsm_core.cli.app._list_plugins", lambda verbs: {"report": entry})
     for name in ("DAGSTER_HOME", "DREDGE_POLICIES", "DREDGE_DAGSTER_URL", "DREDGE_REPORT_DIR", "DREDGE_WAREHOUSE"):
         monkeypatch.delenv(name, raising=False)

@@ -12,15 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.orchestration.ops import layout_ops
+from dredge.platform_core import names
+from dredge.platform_core.policies.decisions import DAY_MS
 from lsm_core import Table
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.commit import CommitMessage
 from lsm_core.maintenance import CompactItem, health
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops import layout_ops
-from platform_core import names
-from platform_core.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import KEYED, commit, evaluations, keyed_table, open_house
 

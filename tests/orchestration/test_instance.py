@@ -10,8 +10,8 @@ import pytest
 from dagster._core.storage.asset_check_execution_record import AssetCheckInstanceSupport
 from dagster._core.storage.event_log import SqlEventLogStorage
 
-from orchestration.instance import FleetInstance
-from orchestration.verbs.dagster_process import INSTANCE
+from dredge.orchestration.instance import FleetInstance
+from dredge.orchestration.verbs.dagster_process import INSTANCE
 
 
 def test_the_storage_is_asked_once_and_again_only_while_the_table_is_missing(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from dredge.platform_core import names
+from dredge.platform_core.resources import SparkResource
 from lsm_core.maintenance import used_files, waiting_plans
 from lsm_core.maintenance.action import TaskRunner
 from lsm_core.maintenance.actions import expire_snapshots, sweep_trash
 from lsm_core.maintenance.actions.orphans import orphan_removal
-from platform_core import names
-from platform_core.resources import SparkResource
 from tests.support.platform import commit, keyed_table, open_house
 
 

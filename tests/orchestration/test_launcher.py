@@ -22,7 +22,7 @@ from dagster._core.execution.retries import auto_reexecution_should_retry_run
 from dagster._core.launcher import WorkerStatus
 from dagster._daemon.monitoring import concurrency
 
-from orchestration.launcher import PRELOADED, PROCESS_TAG, WarmRunLauncher
+from dredge.orchestration.launcher import PRELOADED, PROCESS_TAG, WarmRunLauncher
 
 FOLDER = "DREDGE_TEST_FOLDER"
 
@@ -56,7 +56,7 @@ def resting() -> None:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     (folder / "dagster.yaml").write_text(
-        "run_launcher:\n  module: orchestration.launcher\n  class: WarmRunLauncher\n"
+        "run_launcher:\n  module: dredge.orchestration.launcher\n  class: WarmRunLauncher\n"
         "  config:\n    preload: [dagster._cli.api, colorsys, nowhere.to_be_found]\n"
         "telemetry:\n  enabled: false\n"
     )

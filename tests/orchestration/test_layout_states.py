@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.sensors import table_cache, table_sweep
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
+from dredge.orchestration.sensors import table_cache, table_sweep
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
 from tests.maintenance.test_checks import publish, with_column
 from tests.support.platform import House, commit, keyed_table, open_house
 
@@ -45,7 +45,7 @@ def states(house: House, table: str = PLAIN) -> list[str]:
 
 def expire_conditions(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next tick read failed checks and runs again, as it does after a minute."""
-    monkeypatch.setattr("orchestration.sensors.status_board._CONDITIONS_SECONDS", 0.0)
+    monkeypatch.setattr("dredge.orchestration.sensors.status_board._CONDITIONS_SECONDS", 0.0)
 
 
 def test_a_state_that_changes_without_a_commit_is_reported_once_and_its_end_too(

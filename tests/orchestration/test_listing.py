@@ -11,18 +11,18 @@ from unittest import mock
 import dagster as dg
 import pytest
 
+from dredge.orchestration.definitions import build_definitions, defs, find_required_assets
+from dredge.orchestration.jobs import jobs_without_assets
+from dredge.orchestration.launcher import _run_variables
+from dredge.orchestration.sensors import catalog_sensor
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.policies import Policies, policy_source
+from dredge.platform_core.resources import WarehouseResource, describe_warehouse
+from dredge.platform_core.resources.listing import describe_with_listing, listing_file, remove_from_listing
+from dredge.platform_core.resources.settings import Settings, run_assets
 from lsm_core import Catalog, SchemaChange
 from lsm_core.table import catalog as catalogs
-from orchestration.definitions import build_definitions, defs, find_required_assets
-from orchestration.jobs import jobs_without_assets
-from orchestration.launcher import _run_variables
-from orchestration.sensors import catalog_sensor
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.policies import Policies, policy_source
-from platform_core.resources import WarehouseResource, describe_warehouse
-from platform_core.resources.listing import describe_with_listing, listing_file, remove_from_listing
-from platform_core.resources.settings import Settings, run_assets
 from tests.support.platform import append_table, commit, keyed_table
 from tests.support.samples import one_in
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 
+from dredge.platform_core import names
+from dredge.platform_core.policies.policy_files import policy_source
 from lsm_core.maintenance import CompactionReport
-from platform_core import names
-from platform_core.policies.policy_files import policy_source
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 _NOON = "fixed:1717243200000"  # 2024-06-01 12:00 UTC

@@ -9,7 +9,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from checks.merged_view import published_snapshot
+from dredge.checks.merged_view import published_snapshot
+from dredge.orchestration.ops import layout_ops, retention_op
+from dredge.platform_core import names
+from dredge.platform_core.resources import LedgerResource
 from lsm_core import SchemaChange
 from lsm_core.errors import CommitConflict, CommitUnknown, StorageFull
 from lsm_core.maintenance import (
@@ -22,9 +25,6 @@ from lsm_core.maintenance import (
 )
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.ops import layout_ops, retention_op
-from platform_core import names
-from platform_core.resources import LedgerResource
 from tests.support.platform import LAYOUT_CHECKS, House, append_table, commit, evaluations, keyed_table, open_house
 from tests.support.samples import one_in
 

@@ -10,11 +10,11 @@ import dagster as dg
 import pytest
 from dagster._core.instance import InstanceRef
 
-from checks.merged_view import published_snapshot
+from dredge.checks.merged_view import published_snapshot
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import find_blocking_failure
 from lsm_core.maintenance import read_ledger
 from lsm_core.metadata import snapshots
-from platform_core import names
-from platform_core.obstacles import find_blocking_failure
 from tests.support.platform import LAYOUT_CHECKS, House, commit, evaluations, keyed_table, open_house
 
 RUNS = names.SORTED_RUN_SENSOR

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dredge.orchestration.sensors.metric_files import alert_samples, write_metrics
+from dredge.platform_core import names
+from dredge.platform_core.policies.decisions import DAY_MS
+from dredge.platform_core.policies.findings import AlertCondition, Finding, Severity
 from lsm_core.clock import FileClock
-from orchestration.sensors.metric_files import alert_samples, write_metrics
-from platform_core import names
-from platform_core.policies.decisions import DAY_MS
-from platform_core.policies.findings import AlertCondition, Finding, Severity
 from tests.support.platform import commit, keyed_table, open_house
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dredge.platform_core import names
 from lsm_core import Catalog, Schema
-from platform_core import names
 from tests.support.platform import KEYED, commit, evaluations, open_house
 from tests.support.s3_server import S3Server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from orchestration.ops.common import process_tables
+from dredge.orchestration.ops.common import process_tables
 
 
 @pytest.mark.parametrize(

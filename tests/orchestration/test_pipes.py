@@ -12,21 +12,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
-from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, SparkFailed
-from lsm_core.maintenance import read_ledger
-from lsm_core.metadata import snapshots
-from platform_core import names
-from platform_core.failure_records import iterate_lasting
-from platform_core.pipes_worker import describe_error
-from platform_core.policies.permanent_failures import (
+from dredge.platform_core import names
+from dredge.platform_core.failure_records import iterate_lasting
+from dredge.platform_core.pipes_worker import describe_error
+from dredge.platform_core.policies.permanent_failures import (
     PERMANENT_ERRORS,
     RemoteError,
     error_name,
     find_permanent_error,
     restore_remote_error,
 )
-from platform_core.resources import SparkResource
+from dredge.platform_core.resources import SparkResource
+from lsm_core import Catalog, Schema
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, SparkFailed
+from lsm_core.maintenance import read_ledger
+from lsm_core.metadata import snapshots
 from tests.orchestration.test_action_jobs import failure
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house
 
@@ -156,5 +156,5 @@ def test_a_reported_error_that_a_retry_may_heal_is_not_permanent(report: dict[st
 
 
 def test_the_program_on_the_cluster_needs_none_of_the_platforms_packages() -> None:
-    code = "import sys, platform_core.pipes_worker; print({'dagster', 'yaml', 'pydantic'} & set(sys.modules))"
+    code = "import sys, dredge.platform_core.pipes_worker; print({'dagster', 'yaml', 'pydantic'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -14,11 +14,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dredge.platform_core import names
 from lsm_core.cli.app import run
 from lsm_core.cli.metrics_server import open_server
 from lsm_core.cli.verbs import metrics as metrics_verb
 from lsm_core.maintenance.metrics import format_metrics
-from platform_core import names
 from tests.support.platform import House, commit, keyed_table, open_house
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.platform_core import names
 from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
-from platform_core import names
 from tests.maintenance.tables import HOUR, NOW, keyed, rows
 from tests.support.platform import commit, keyed_table, open_house
 

@@ -14,16 +14,16 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from dredge.orchestration.verbs.policies import explain_values, schema_text
+from dredge.platform_core.policies.advice import AdviceFacts, advise, propose, replay_candidates
+from dredge.platform_core.policies.policy_files import parse_policies
+from dredge.platform_core.policies.presets import PRESETS
 from lsm_core import Catalog
 from lsm_core.cli.app import run
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.options.table_options import check_change
 from lsm_core.sql.commands import Session, execute_command
 from lsm_core.sql.parsing import parse_statement
-from orchestration.verbs.policies import explain_values, schema_text
-from platform_core.policies.advice import AdviceFacts, advise, propose, replay_candidates
-from platform_core.policies.policy_files import parse_policies
-from platform_core.policies.presets import PRESETS
 from tests.support.platform import append_table, bucket_health, commit, keyed_table
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dredge.platform_core import names
+from dredge.platform_core.policies.findings import AlertCondition
 from lsm_core import Table
 from lsm_core.cli.app import run as run_cli
 from lsm_core.metadata import consumers, snapshots
-from platform_core import names
-from platform_core.policies.findings import AlertCondition
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 TABLE = "shop.orders"
@@ -205,8 +205,8 @@ def test_what_retention_deleted_is_restored_by_the_commands_of_the_page(
 
 
 def test_a_failure_that_no_retry_heals_ends_with_the_next_commit(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dredge.orchestration.ops import layout_ops
     from lsm_core.errors import UnsupportedFeature
-    from orchestration.ops import layout_ops
 
     def refuse(*_: object, **__: object) -> None:
         raise UnsupportedFeature("merging these rows", TABLE)

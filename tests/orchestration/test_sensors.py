@@ -11,18 +11,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.sensors import run_requests, table_cache, table_sweep
+from dredge.platform_core import health, names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.health import table_health
+from dredge.platform_core.obstacles import find_suspension, list_suspensions, read_layout_evaluation
+from dredge.platform_core.policies.decisions import DAY_MS
 from lsm_core import SchemaChange
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
-from orchestration.sensors import run_requests, table_cache, table_sweep
-from platform_core import health, names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.health import table_health
-from platform_core.obstacles import find_suspension, list_suspensions, read_layout_evaluation
-from platform_core.policies.decisions import DAY_MS
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from dredge.orchestration.definitions import build_definitions
+from dredge.orchestration.verbs.dagster_process import start_platform
+from dredge.platform_core.resources.settings import Settings
 from lsm_core.errors import InvalidOption
-from orchestration.definitions import build_definitions
-from orchestration.verbs.dagster_process import start_platform
-from platform_core.resources.settings import Settings
 
 
 @pytest.mark.parametrize("variable", ["DREDGE_RETENTION_CRON", "DREDGE_EXPECTATIONS_CRON"])

@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from orchestration.ops.warehouse_ops import compute_budget
-from orchestration.sensors.table_cache import wall_ms
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.obstacles import (
+from dredge.orchestration.ops.warehouse_ops import compute_budget
+from dredge.orchestration.sensors.table_cache import wall_ms
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.obstacles import (
     FAILURES_TO_SUSPEND,
     NameCheck,
     RunningRuns,
@@ -23,7 +23,7 @@ from platform_core.obstacles import (
     list_suspensions,
     read_resume_ms,
 )
-from platform_core.policies import policy_source
+from dredge.platform_core.policies import policy_source
 from tests.support.platform import House, commit, keyed_table, open_house
 
 ORDERS = "shop.orders"

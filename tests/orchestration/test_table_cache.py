@@ -12,13 +12,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.sensors import run_requests, table_cache, table_sweep
+from dredge.platform_core import names, obstacles
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.policies.table_state import TableState
 from lsm_core import SchemaChange
 from lsm_core.clock import SystemClock
 from lsm_core.metadata.store import TableStore
-from orchestration.sensors import run_requests, table_cache, table_sweep
-from platform_core import names, obstacles
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.policies.table_state import TableState
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 from tests.support.samples import one_in
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orchestration.sensors import table_sweep
-from orchestration.sensors.table_sweep import Pace
-from platform_core import names
-from platform_core.dagster_internals import read_tick_end
+from dredge.orchestration.sensors import table_sweep
+from dredge.orchestration.sensors.table_sweep import Pace
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import read_tick_end
 from tests.support.platform import commit, keyed_table, open_house
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.definitions import build_definitions
+from dredge.orchestration.ops import layout_ops
+from dredge.platform_core import names
+from dredge.platform_core.policies import load_policies
+from dredge.platform_core.policies.policy_files import read_policies
+from dredge.platform_core.resources import LedgerResource
 from lsm_core.errors import CorruptFile, InvalidOption, SparkFailed
 from lsm_core.maintenance import apply_plan
 from lsm_core.metadata import snapshots
-from orchestration.definitions import build_definitions
-from orchestration.ops import layout_ops
-from platform_core import names
-from platform_core.policies import load_policies
-from platform_core.policies.policy_files import read_policies
-from platform_core.resources import LedgerResource
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR

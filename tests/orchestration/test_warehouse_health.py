@@ -10,14 +10,14 @@ from typing import Any
 
 import dagster as dg
 
+from dredge.orchestration.sensors.table_states import TableEvaluation
+from dredge.orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table, worst_tables
+from dredge.platform_core import names
+from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.policies.decisions import DAY_MS
+from dredge.platform_core.policies.table_state import TableState, TableStatus
 from lsm_core.clock import FileClock, utc_text
 from lsm_core.maintenance.table_ranking import TableNeed, need_of, rank_tables
-from orchestration.sensors.table_states import TableEvaluation
-from orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table, worst_tables
-from platform_core import names
-from platform_core.metadata import plain_cell
-from platform_core.policies.decisions import DAY_MS
-from platform_core.policies.table_state import TableState, TableStatus
 from tests.support.platform import append_table, bucket_health, commit, keyed_table, open_house
 
 

@@ -11,18 +11,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dredge.orchestration.ops import adopt_op
+from dredge.orchestration.sensors.run_requests import RunRequestBuilder
+from dredge.platform_core import names
+from dredge.platform_core.obstacles import find_blocking_failure
+from dredge.platform_core.policies import policy_source
+from dredge.platform_core.policies.windows import DAYS
+from dredge.platform_core.resources.settings import Settings
 from lsm_core.maintenance import apply_plan, read_ledger, waiting_plans
 from lsm_core.maintenance.checks.metadata_validity import BrokenInvariant
 from lsm_core.maintenance.history_health import read_history_health
 from lsm_core.maintenance.score import history_parts
 from lsm_core.metadata import snapshots
-from orchestration.ops import adopt_op
-from orchestration.sensors.run_requests import RunRequestBuilder
-from platform_core import names
-from platform_core.obstacles import find_blocking_failure
-from platform_core.policies import policy_source
-from platform_core.policies.windows import DAYS
-from platform_core.resources.settings import Settings
 from tests.orchestration.test_action_jobs import failure, said
 from tests.support.platform import House, commit, evaluations, keyed_table, open_house, sabotage
 

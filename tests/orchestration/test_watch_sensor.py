@@ -15,16 +15,16 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
+from dredge.orchestration.sensors import alert_channels
+from dredge.orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
+from dredge.orchestration.sensors.table_sweep import Cursor
+from dredge.orchestration.sensors.watch_sensor import ChannelState, _read_channels, _write_cursor
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.policies.decisions import DAY_MS
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata import consumers
-from orchestration.sensors import alert_channels
-from orchestration.sensors.alert_channels import Alert, Mail, Webhook, channels_from, deliver
-from orchestration.sensors.table_sweep import Cursor
-from orchestration.sensors.watch_sensor import ChannelState, _read_channels, _write_cursor
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.policies.decisions import DAY_MS
 from tests.orchestration.alert_hook import AlertHook
 from tests.support.platform import House, commit, keyed_table, open_house
 
@@ -95,7 +95,7 @@ def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
 ) -> None:
     hook.status = 500
     now = SystemClock().now_ms()
-    monkeypatch.setattr(import_module("orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
+    monkeypatch.setattr(import_module("dredge.orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
     with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, _):
         assert (
             house.lines(house.tick(WATCH))[-1]
@@ -184,7 +184,7 @@ def test_a_mail_server_that_is_down_or_says_nothing_blocks_nobody_and_is_told_la
     tmp_path: Path, hook: AlertHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = SystemClock().now_ms()
-    monkeypatch.setattr(import_module("orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
+    monkeypatch.setattr(import_module("dredge.orchestration.sensors.watch_sensor"), "wall_ms", lambda: now)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # nobody listens there
         down = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -278,7 +278,7 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(
         lines = "\n".join(house.lines(house.tick(WATCH)))
         assert "a sensor is silent" not in lines, "the daemon may have just started"
         minutes = 0
-        module = import_module("orchestration.sensors.watch_sensor")
+        module = import_module("dredge.orchestration.sensors.watch_sensor")
         monkeypatch.setattr(module, "wall_ms", lambda: int(now * 1000) + minutes * 60_000)
         for minutes in (4, 8, 12, 16):
             lines = "\n".join(house.lines(house.tick(WATCH)))

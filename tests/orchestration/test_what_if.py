@@ -10,14 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from dredge.orchestration.ops.what_if_op import runs_picture
+from dredge.orchestration.verbs.simulate import simulate as verb
+from dredge.orchestration.verbs.simulate import sparkline
+from dredge.platform_core import names
+from dredge.platform_core.policies.what_if import simulated_policy
+from dredge.platform_core.policies.what_if_picture import draw_runs
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.simulation import simulate
-from orchestration.ops.what_if_op import runs_picture
-from orchestration.verbs.simulate import simulate as verb
-from orchestration.verbs.simulate import sparkline
-from platform_core import names
-from platform_core.policies.what_if import simulated_policy
-from platform_core.policies.what_if_picture import draw_runs
 from tests.support.platform import commit, keyed_table, open_house
 
 HOUR = 3_600_000

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lsm_core.errors import InvalidOption
-from platform_core.policies.alerts import (
+from dredge.platform_core.policies.alerts import (
     Mute,
     channels_for,
     find_active_mutes,
@@ -17,9 +16,10 @@ from platform_core.policies.alerts import (
     group_ended,
     runbook_section,
 )
-from platform_core.policies.findings import AlertCondition, Finding, Severity
-from platform_core.policies.policy import AlertRoute
-from platform_core.policies.policy_files import read_policies
+from dredge.platform_core.policies.findings import AlertCondition, Finding, Severity
+from dredge.platform_core.policies.policy import AlertRoute
+from dredge.platform_core.policies.policy_files import read_policies
+from lsm_core.errors import InvalidOption
 
 PAUSE = "paused by policy: storage move (policies.yaml:3, database shop)"
 

@@ -6,12 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dredge.platform_core import names
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.policies import (
+    Decision,
+    DecisionOutcome,
+    DecisionScope,
+    Now,
+    Policy,
+    Reason,
+    TableFacts,
+    decide_all,
+)
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import Backlog, decide_in_order, sort_by_usefulness
 from lsm_core.options import TableOptions
-from platform_core import names
-from platform_core.health import TableHealth
-from platform_core.policies import Decision, DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import Backlog, decide_in_order, sort_by_usefulness
 from tests.support.platform import bucket_health, commit, keyed_table, open_house
 
 HOUR_MS = 3_600_000

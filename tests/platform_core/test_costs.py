@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.maintenance.actions.compact.planning import Calibration
-from lsm_core.maintenance.ledger import LedgerEntry
-from lsm_core.options import TableOptions
-from platform_core.health import TableHealth
-from platform_core.policies.costs import (
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.policies.costs import (
     CostLine,
     Month,
     Rewrite,
@@ -25,7 +22,7 @@ from platform_core.policies.costs import (
     sum_by_owner,
     weigh,
 )
-from platform_core.policies.decisions import (
+from dredge.platform_core.policies.decisions import (
     DecisionOutcome,
     DecisionScope,
     Now,
@@ -34,7 +31,10 @@ from platform_core.policies.decisions import (
     decide_all,
     due_work,
 )
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, Prices, SortRule
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Policy, Prices, SortRule
+from lsm_core.maintenance.actions.compact.planning import Calibration
+from lsm_core.maintenance.ledger import LedgerEntry
+from lsm_core.options import TableOptions
 from tests.support.platform import bucket_health
 
 _NOW = 1_795_000_000_000  # 18 November 2026

@@ -11,10 +11,10 @@ import pytest
 from dagster._core.remote_representation.external_data import RepositorySnap
 from dagster._serdes import serialize_value
 
-from assets import table_assets
-from checks import definition
-from orchestration.definitions import build_definitions
-from orchestration.ops import layout_ops
+from dredge.assets import table_assets
+from dredge.checks import definition
+from dredge.orchestration.definitions import build_definitions
+from dredge.orchestration.ops import layout_ops
 from tests.docs.pages import ROOT
 from tests.support.platform import House, commit, keyed_table, open_house
 

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core.maintenance.score import Part
-from lsm_core.options import TableOptions
-from platform_core.health import TableHealth
-from platform_core.policies import (
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.policies import (
     Decision,
     DecisionOutcome,
     DecisionScope,
@@ -28,8 +26,8 @@ from platform_core.policies import (
     decide,
     subjects,
 )
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import (
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import (
     DAY_MS,
     HOUR_MS,
     NOTHING_KNOWN,
@@ -40,9 +38,11 @@ from platform_core.policies.decisions import (
     RunResult,
     decide_in_order,
 )
-from platform_core.policies.permanent_failures import PermanentFailure
-from platform_core.policies.policy import Prices, SortRule
-from platform_core.policies.windows import OffPeak
+from dredge.platform_core.policies.permanent_failures import PermanentFailure
+from dredge.platform_core.policies.policy import Prices, SortRule
+from dredge.platform_core.policies.windows import OffPeak
+from lsm_core.maintenance.score import Part
+from lsm_core.options import TableOptions
 from tests.support.platform import bucket_health
 from tests.support.samples import examples
 

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
+from dredge.platform_core import names
+from dredge.platform_core.health import PartitionHealth, TableHealth
+from dredge.platform_core.policies import DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
+from dredge.platform_core.policies.decisions import (
+    DAY_MS,
+    HOUR_MS,
+    Backlog,
+    backlog_of,
+    decide_idle,
+    decide_sorted_runs,
+)
 from lsm_core.maintenance.action import size_text
 from lsm_core.options import TableOptions
-from platform_core import names
-from platform_core.health import PartitionHealth, TableHealth
-from platform_core.policies import DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
-from platform_core.policies.decisions import DAY_MS, HOUR_MS, Backlog, backlog_of, decide_idle, decide_sorted_runs
 from tests.support.platform import bucket_health
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from platform_core.policies import Decision, DecisionOutcome, Reason
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import MINUTE_MS, Backlog, decide_in_order
+from dredge.platform_core.policies import Decision, DecisionOutcome, Reason
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import MINUTE_MS, Backlog, decide_in_order
 
 STALLED_MINUTES = 12 * 60
 RUN_MINUTES = 10

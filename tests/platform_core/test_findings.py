@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from checks.layout_condition import condition_result
-from lsm_core.clock import FixedClock
-from lsm_core.maintenance import CheckLimits
-from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
-from lsm_core.maintenance.history_health import HistoryHealth
-from lsm_core.options import TableOptions
-from platform_core.health import PartitionHealth, TableHealth, table_health
-from platform_core.policies import Now, TableFacts
-from platform_core.policies.decisions import DAY_MS, Backlog, DueWork, backlog_of, due_work
-from platform_core.policies.findings import (
+from dredge.checks.layout_condition import condition_result
+from dredge.platform_core.health import PartitionHealth, TableHealth, table_health
+from dredge.platform_core.policies import Now, TableFacts
+from dredge.platform_core.policies.decisions import DAY_MS, Backlog, DueWork, backlog_of, due_work
+from dredge.platform_core.policies.findings import (
     HOUR_MS,
     AlertCondition,
     Finding,
@@ -30,10 +25,15 @@ from platform_core.policies.findings import (
     find_small_files,
     find_stall,
 )
-from platform_core.policies.policy import Policy, WatchLimits
-from platform_core.policies.table_state import Condition as TableCondition
-from platform_core.policies.table_state import TableState, judge_condition
-from platform_core.policies.windows import OffPeak
+from dredge.platform_core.policies.policy import Policy, WatchLimits
+from dredge.platform_core.policies.table_state import Condition as TableCondition
+from dredge.platform_core.policies.table_state import TableState, judge_condition
+from dredge.platform_core.policies.windows import OffPeak
+from lsm_core.clock import FixedClock
+from lsm_core.maintenance import CheckLimits
+from lsm_core.maintenance.checks.layout_condition import Condition, judge_file_size, judge_small_files
+from lsm_core.maintenance.history_health import HistoryHealth
+from lsm_core.options import TableOptions
 from tests.support.platform import bucket_health, commit, keyed_table
 
 NOW = 1_700_000_000_000

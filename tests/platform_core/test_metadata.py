@@ -10,10 +10,8 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from lsm_core.maintenance import BucketHealth
-from lsm_core.maintenance.action import PlanEstimate
-from platform_core.health import TableHealth
-from platform_core.metadata import (
+from dredge.platform_core.health import TableHealth
+from dredge.platform_core.metadata import (
     bucket_table,
     cost_metadata,
     health_metadata,
@@ -21,8 +19,10 @@ from platform_core.metadata import (
     number_metadata,
     table_metadata,
 )
-from platform_core.table_card import TableCard
-from platform_core.tree_picture import tree_picture
+from dredge.platform_core.table_card import TableCard
+from dredge.platform_core.tree_picture import tree_picture
+from lsm_core.maintenance import BucketHealth
+from lsm_core.maintenance.action import PlanEstimate
 from tests.support.platform import bucket_health
 
 NOW = 10_000_000

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from platform_core.policies import Policy, Reason
-from platform_core.policies.decisions import find_hold
-from platform_core.policies.windows import DAYS, MINUTE_MS, OffPeak
+from dredge.platform_core.policies import Policy, Reason
+from dredge.platform_core.policies.decisions import find_hold
+from dredge.platform_core.policies.windows import DAYS, MINUTE_MS, OffPeak
 from tests.support.samples import examples
 
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from lsm_core.errors import CorruptFile, DredgeError, StorageFailed, UnsupportedFeature
-from orchestration.ops.layout_ops import TRANSIENT_ERRORS
-from platform_core.policies import Reason
-from platform_core.policies.decisions import FinishedRun, RunResult, decide_retry
-from platform_core.policies.findings import AlertCondition, find_permanent_failures
-from platform_core.policies.permanent_failures import (
+from dredge.orchestration.ops.layout_ops import TRANSIENT_ERRORS
+from dredge.platform_core.policies import Reason
+from dredge.platform_core.policies.decisions import FinishedRun, RunResult, decide_retry
+from dredge.platform_core.policies.findings import AlertCondition, find_permanent_failures
+from dredge.platform_core.policies.permanent_failures import (
     PERMANENT_ERRORS,
     PermanentFailure,
     find_forbidding,
     find_permanent_error,
     is_data_file,
 )
+from lsm_core.errors import CorruptFile, DredgeError, StorageFailed, UnsupportedFeature
 
 DATA = "/wh/shop.db/orders/dt=1/bucket-0/data-1-0.parquet"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dredge.platform_core import names
+from dredge.platform_core.policies import Policies, load_policies
+from dredge.platform_core.policies.policy import BUILT_IN, PolicyFile
+from dredge.platform_core.policies.policy_files import parse_policies, read_policies
 from lsm_core.errors import InvalidOption
-from platform_core import names
-from platform_core.policies import Policies, load_policies
-from platform_core.policies.policy import BUILT_IN, PolicyFile
-from platform_core.policies.policy_files import parse_policies, read_policies
 from tests.support.platform import append_table, commit, keyed_table, open_house
 
 TEXT = """

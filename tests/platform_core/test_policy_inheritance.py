@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dredge.platform_core.policies import Policy
+from dredge.platform_core.policies.partition_age import partition_age_ms
+from dredge.platform_core.policies.policy import DAY_MS
+from dredge.platform_core.policies.policy_files import parse_policies
+from dredge.platform_core.policies.presets import PRESETS, PresetName
 from lsm_core.options import TableOptions
 from lsm_core.options.keys import Effect
 from lsm_core.options.table_options import REGISTRY, parse_value
-from platform_core.policies import Policy
-from platform_core.policies.partition_age import partition_age_ms
-from platform_core.policies.policy import DAY_MS
-from platform_core.policies.policy_files import parse_policies
-from platform_core.policies.presets import PRESETS, PresetName
 from tests.support.samples import examples
 
 _TABLES = ("shop.orders", "shop.log", "hr.people")

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from platform_core import names
-from platform_core.pools import STUCK_MS, assign_forgotten_steps
+from dredge.platform_core import names
+from dredge.platform_core.pools import STUCK_MS, assign_forgotten_steps
 from tests.support.platform import House, commit, keyed_table, open_house
 
 POOL = names.SPARK_POOL
@@ -70,9 +70,9 @@ def test_watch_assigns_the_slot_or_alerts_with_the_remedy(
 ) -> None:
     with house_of(tmp_path / "wh") as house:
         forget_step(house.instance, monkeypatch)
-        monkeypatch.setattr("platform_core.pools.STUCK_MS", 0)
+        monkeypatch.setattr("dredge.platform_core.pools.STUCK_MS", 0)
         if not healed:
-            monkeypatch.setattr("platform_core.pools.assign_pending_step", lambda *_: None)
+            monkeypatch.setattr("dredge.platform_core.pools.assign_pending_step", lambda *_: None)
         lines = _lines_of_pools(house)
         if healed:
             assert lines == [

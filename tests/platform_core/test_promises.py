@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dredge.platform_core.policies.policy import DAY_MS, HOUR_MS, Prices, SloTargets
+from dredge.platform_core.policies.policy_files import parse_policies
+from dredge.platform_core.policies.promises import WINDOW_MS, Promise, PromiseVerdict, judge_promises
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.promise_history import FRESHNESS, SORTED_RUNS, TimeWithin
-from platform_core.policies.policy import DAY_MS, HOUR_MS, Prices, SloTargets
-from platform_core.policies.policy_files import parse_policies
-from platform_core.policies.promises import WINDOW_MS, Promise, PromiseVerdict, judge_promises
 
 
 def test_promises_and_prices_are_inherited_one_by_one_and_false_ends_them() -> None:

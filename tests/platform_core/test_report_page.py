@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from dredge.platform_core.report.model import ActionEntry, HolderEntry, PartitionEntry, action_entry, cut_text
+from dredge.platform_core.report.page import PAGE_BYTES, render_page, sample_trend
 from lsm_core.maintenance import LedgerEntry
-from platform_core.report.model import ActionEntry, HolderEntry, PartitionEntry, action_entry, cut_text
-from platform_core.report.page import PAGE_BYTES, render_page, sample_trend
 from tests.support.fleet import NOW_MS, RUN, STATES, invented_fleet
 
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}`\u202e\u0000"

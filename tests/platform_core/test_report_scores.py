@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from platform_core.report.scores import POINTS, ScoreHistory
+from dredge.platform_core.report.scores import POINTS, ScoreHistory
 
 HOUR = 3_600_000
 

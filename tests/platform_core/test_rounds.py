@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from dredge.platform_core.health import table_health
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import NOTHING_KNOWN, History
+from dredge.platform_core.policies.policy_files import parse_policies
+from dredge.platform_core.policies.rounds import Round
+from dredge.platform_core.policies.windows import DAYS
 from lsm_core import Catalog, SchemaChange
 from lsm_core.maintenance.combined import CombinedPlan
-from platform_core.health import table_health
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import NOTHING_KNOWN, History
-from platform_core.policies.policy_files import parse_policies
-from platform_core.policies.rounds import Round
-from platform_core.policies.windows import DAYS
 from tests.support.platform import append_table, commit, keyed_table
 
 FAR_DAY = DAYS[(datetime.datetime.now(datetime.UTC).weekday() + 3) % 7]

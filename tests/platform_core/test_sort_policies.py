@@ -7,17 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.platform_core import names
+from dredge.platform_core.health import PartitionHealth, TableHealth
+from dredge.platform_core.policies import DecisionOutcome, Reason, TableFacts
+from dredge.platform_core.policies.decisions import DAY_MS, HOUR_MS, decide_idle, decide_sort, sort_rule
+from dredge.platform_core.policies.policy import Policy, SortRule
+from dredge.platform_core.policies.policy_files import parse_policies
 from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FileClock
 from lsm_core.errors import InvalidOption
 from lsm_core.maintenance.actions.compact.sort_order import read_sort_times
 from lsm_core.options import TableOptions
-from platform_core import names
-from platform_core.health import PartitionHealth, TableHealth
-from platform_core.policies import DecisionOutcome, Reason, TableFacts
-from platform_core.policies.decisions import DAY_MS, HOUR_MS, decide_idle, decide_sort, sort_rule
-from platform_core.policies.policy import Policy, SortRule
-from platform_core.policies.policy_files import parse_policies
 from tests.support.platform import bucket_health, open_house
 
 FIELDS = pa.schema([("dt", pa.string()), ("a", pa.int64()), ("b", pa.int64())])

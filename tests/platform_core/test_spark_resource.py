@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
+from dredge.platform_core.resources import SparkResource
 from lsm_core.errors import InvalidOption
-from platform_core.resources import SparkResource
 
 
 @pytest.fixture

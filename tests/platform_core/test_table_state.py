@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from platform_core.policies import Decision, DecisionOutcome, History, Now, Policy, Reason, Subject, decide
-from platform_core.policies.budgets import Budget
-from platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
-from platform_core.policies.table_state import (
+from dredge.platform_core.policies import Decision, DecisionOutcome, History, Now, Policy, Reason, Subject, decide
+from dredge.platform_core.policies.budgets import Budget
+from dredge.platform_core.policies.decisions import NOTHING_KNOWN, decide_in_order
+from dredge.platform_core.policies.table_state import (
     _STATES,
     STATE_HELP,
     Condition,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from checks.backlog import hides_level0
+from dredge.checks.backlog import hides_level0
 from lsm_core import Catalog, Schema, Table
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.types import RowKind

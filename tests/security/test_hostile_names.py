@@ -113,7 +113,7 @@ def test_json_of_the_command_line_keeps_the_values_and_steers_nothing(capsys: py
 
 
 def test_a_name_is_text_in_markdown() -> None:
-    from platform_core import metadata
+    from dredge.platform_core import metadata
 
     texts = [
         metadata.options_table({EVIL: EVIL}),
@@ -127,8 +127,8 @@ def test_a_name_is_text_in_markdown() -> None:
 
 
 def test_what_is_shown_of_a_table_in_dagster_is_text(table: Table) -> None:
-    from platform_core.metadata import table_metadata
-    from platform_core.resources.warehouse import card_of
+    from dredge.platform_core.metadata import table_metadata
+    from dredge.platform_core.resources.warehouse import card_of
 
     card = card_of("d.t", table.store, None)
     for value in table_metadata(card).values():
@@ -140,7 +140,7 @@ def test_what_is_shown_of_a_table_in_dagster_is_text(table: Table) -> None:
 def test_an_alert_mentions_nobody_and_steers_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     import requests
 
-    from orchestration.sensors.alert_channels import Alert, Webhook
+    from dredge.orchestration.sensors.alert_channels import Alert, Webhook
 
     sent: list[dict[str, object]] = []
 
@@ -160,7 +160,7 @@ def test_an_alert_mentions_nobody_and_steers_no_reader(monkeypatch: pytest.Monke
 
 
 def test_the_page_of_an_undo_holds_a_name_as_text(tmp_path: Path) -> None:
-    from checks.undo_protection import keep_for_undo
+    from dredge.checks.undo_protection import keep_for_undo
 
     made = Catalog(tmp_path / "wh").create_table("d.t", pa.schema([("a", pa.int64())]), create_database=True)
     made.write([{"a": 1}])

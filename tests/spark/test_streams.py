@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from assets.demo.events import commit_of
-from assets.demo.replay_clock import TICKS, commits_at
-from assets.demo.tables import FLIGHT_STATUS
+from dredge.assets.demo.events import commit_of
+from dredge.assets.demo.replay_clock import TICKS, commits_at
+from dredge.assets.demo.tables import FLIGHT_STATUS
 from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.errors import ColumnNotFound, CommitConflict, DredgeError, InvalidOption, SnapshotNotFound, SparkFailed
 from lsm_core.spark import await_query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from platform_core.report.model import (
+from dredge.platform_core.report.model import (
     ActionEntry,
     FleetReport,
     HolderEntry,

@@ -25,13 +25,13 @@ from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from sqlalchemy import Engine, NullPool, QueuePool, create_engine
 
+from dredge.orchestration.definitions import build_definitions
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB, RUN_KEY_TAG
+from dredge.platform_core.resources import SparkResource, WarehouseResource
 from lsm_core import Catalog, Schema, Table
 from lsm_core.maintenance import BucketHealth
 from lsm_core.metadata import manifests, snapshots
-from orchestration.definitions import build_definitions
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB, RUN_KEY_TAG
-from platform_core.resources import SparkResource, WarehouseResource
 
 LAYOUT_CHECKS = {
     "tree_is_valid",

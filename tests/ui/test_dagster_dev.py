@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from dredge.orchestration.verbs.dagster_client import DagsterClient, Run
+from dredge.orchestration.verbs.dagster_process import Platform, start_platform
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
 from lsm_core import Table
-from orchestration.verbs.dagster_client import DagsterClient, Run
-from orchestration.verbs.dagster_process import Platform, start_platform
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
 from tests.docs.blocks import blocks
 from tests.docs.pages import ROOT
 from tests.support.data import unpack_golden

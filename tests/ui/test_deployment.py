@@ -16,10 +16,10 @@ import dagster as dg
 import pytest
 import yaml
 
+from dredge.orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
+from dredge.orchestration.verbs.dagster_process import INSTANCE
+from dredge.platform_core import names
 from lsm_core.processes import LOOPBACK, end_group, free_port, group_lives
-from orchestration.verbs.dagster_client import DagsterClient, PlatformFailed
-from orchestration.verbs.dagster_process import INSTANCE
-from platform_core import names
 from tests.docs.blocks import blocks
 from tests.docs.pages import ROOT
 from tests.support.databases import PASSWORD

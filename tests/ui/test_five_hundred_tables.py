@@ -20,12 +20,12 @@ from urllib.parse import quote
 
 import pytest
 
+from dredge.orchestration.verbs.dagster_client import DagsterClient, Run, Tick
+from dredge.orchestration.verbs.dagster_process import Platform, start_platform
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
+from dredge.platform_core.policies.table_state import TableState
 from lsm_core import Catalog
-from orchestration.verbs.dagster_client import DagsterClient, Run, Tick
-from orchestration.verbs.dagster_process import Platform, start_platform
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
-from platform_core.policies.table_state import TableState
 from scripts.browser import Pages, chromium, opened_browser
 from tests.maintenance.test_checks import publish, with_column
 from tests.support.platform import commit, keyed_table

@@ -18,12 +18,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 import yaml
 
+from dredge.orchestration.verbs.dagster_client import DagsterClient, Run
+from dredge.orchestration.verbs.dagster_process import Platform, start_platform
+from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import ASSET_JOB
 from lsm_core import Catalog, Table
 from lsm_core.maintenance import read_ledger, waiting_plans
-from orchestration.verbs.dagster_client import DagsterClient, Run
-from orchestration.verbs.dagster_process import Platform, start_platform
-from platform_core import names
-from platform_core.dagster_internals import ASSET_JOB
 from scripts.browser import Pages, chromium, opened_browser
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table

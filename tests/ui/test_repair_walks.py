@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dredge.orchestration.verbs.dagster_client import Run
+from dredge.orchestration.verbs.dagster_process import start_platform
+from dredge.platform_core import names
 from lsm_core import Table
-from orchestration.verbs.dagster_client import Run
-from orchestration.verbs.dagster_process import start_platform
-from platform_core import names
 from scripts.browser import chromium, opened_browser
 from tests.checks.test_blocking import vectors_index, vectors_table
 from tests.support.platform import commit, compacted_file, keyed_table

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from platform_core.report.model import ActionEntry
-from platform_core.report.page import render_page
+from dredge.platform_core.report.model import ActionEntry
+from dredge.platform_core.report.page import render_page
 from scripts.browser import chromium
 from tests.support.fleet import NOW_MS, STATES, invented_fleet
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arrange
-from assets.demo.streams.flights import all_flights, timestamps
+from dredge.assets.demo.events import Part, arrange
+from dredge.assets.demo.streams.flights import all_flights, timestamps
 
 SCHEMA = pa.schema(
     [

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.events import Part, arrange, make_part
-from assets.demo.source import Integers
-from assets.demo.streams.flights import Flags, Flights, all_flights, choose
+from dredge.assets.demo.events import Part, arrange, make_part
+from dredge.assets.demo.source import Integers
+from dredge.assets.demo.streams.flights import Flags, Flights, all_flights, choose
 
 SCHEMA = pa.schema(
     [

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
-from assets.demo.source import Integers, months_text
-from assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, all_flights, choose, timestamps
+from dredge.assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
+from dredge.assets.demo.source import Integers, months_text
+from dredge.assets.demo.streams.flights import DAY, HOUR, MINUTE, Flags, Flights, all_flights, choose, timestamps
 
 _TIME: Final = pa.timestamp("ms")
 SCHEMA = pa.schema(

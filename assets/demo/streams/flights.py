@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo.events import hash_numbers, select_percent
-from assets.demo.source import LAST_BATCH, Days, Integers, batches, flights, local_dates
+from dredge.assets.demo.events import hash_numbers, select_percent
+from dredge.assets.demo.source import LAST_BATCH, Days, Integers, batches, flights, local_dates
 
 Flags = npt.NDArray[np.bool_]
 MINUTE: Final = 60_000

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.demo import source
-from assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
+from dredge.assets.demo import source
+from dredge.assets.demo.events import Part, arrange, hash_numbers, make_part, select_percent
 
 Flags = npt.NDArray[np.bool_]
 SCHEMA = pa.schema(

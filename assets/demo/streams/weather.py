@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from assets.demo import source
-from assets.demo.events import Part, arrange
+from dredge.assets.demo import source
+from dredge.assets.demo.events import Part, arrange
 
 SCHEMA = pa.schema(
     [
