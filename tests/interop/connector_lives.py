@@ -642,15 +642,17 @@ class Life:
     def rescale(self) -> Change:
         """CALL sys.rescale: another number of buckets, which the option gets in the next step.
 
-        Until then Spark checks the number of the buckets that it writes only, and writes a second number beside it.
+        Until then Spark checks only the number of the buckets that it writes, and writes a second number beside it.
+        Dredge does not rescale partitions with changes that no changelog has yet, so a compaction comes first.
         """
         number = self.random.choice([1, 2, 3, 4])
         whole = Change(f"CALL sys.rescale(table => '{self.name}', bucket_num => {number})", breaks_changes=True)
-        self.waiting = [Change(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('bucket' = '{number}')")]
-        if not self.kind.partitioned or self.random.random() < 0.7:
-            return whole
-        self.waiting.insert(0, whole)
-        return Change(whole.sql.replace(")", ", partitions => 'p=x')"), breaks_changes=True)
+        part = Change(whole.sql.replace(")", ", partitions => 'p=x')"), breaks_changes=True)
+        in_parts = self.kind.partitioned and self.random.random() < 0.3
+        late = self.kind.producer in ("lookup", "full-compaction")
+        changes = [*([self.compaction(full=True)] if late else []), *([part] if in_parts else []), whole]
+        self.waiting = [*changes[1:], Change(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('bucket' = '{number}')")]
+        return changes[0]
 
     def tag(self) -> Change | None:
         """A tag is created, or deleted."""

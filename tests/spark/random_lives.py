@@ -56,6 +56,26 @@ class Drawn:
         return self.options.get("merge-engine") in ("partial-update", "aggregation")
 
 
+NEWER = ("primary-key.nullable", "sequence.snapshot-ordering")
+"""Options of the kinds of primary-key tables that Paimon 2.0 and 2.1 added."""
+
+
+def drawn_newer(random: Random, option: str) -> Drawn:
+    """Return a random table with one of the options `NEWER`; of its keys one in four values may be null."""
+    while True:
+        table = drawn(random)
+        unfit = "sequence.field" in table.options or table.options["bucket"] == "-2"
+        if table.primary_keys and not (unfit and option == "sequence.snapshot-ordering"):
+            break
+    table.options[option] = "true"
+    if option == "sequence.snapshot-ordering":
+        table.options["write-only"] = "true"
+    else:
+        for name in table.primary_keys:
+            table.columns.types[name] = table.columns.types[name].removesuffix(" NOT NULL")
+    return table
+
+
 def drawn(random: Random) -> Drawn:
     """Return a random table: any merge engine, bucket mode and file format, with or without partitions."""
     layout = random.choice(["fixed", "fixed", "fixed", "dynamic", "cross-partition", "postpone", "append", "append"])
@@ -104,9 +124,9 @@ def drawn(random: Random) -> Drawn:
 class Life:
     """Random history of a table and its twin, generated from a seed."""
 
-    def __init__(self, seed: int, root: Path, spark: Any) -> None:
+    def __init__(self, seed: int, root: Path, spark: Any, option: str = "") -> None:
         self.random, self.spark = Random(seed), spark
-        self.table = drawn(self.random)
+        self.table = drawn_newer(self.random, option) if option else drawn(self.random)
         self.told: list[str] = []
         self.name = f"db.t{seed}"
         self.roots = root / "spark", root / "here"
@@ -382,15 +402,21 @@ class Life:
         self.told.append(text)
 
 
-def live_a_life(seed: int, root: Path, spark: Any) -> int:
+def live_a_life(seed: int, root: Path, spark: Any, option: str = "") -> int:
     """Execute the random history of a seed; return the number of steps.
+
+    Args:
+        seed: the seed.
+        root: folder of the two warehouses.
+        spark: the session.
+        option: one of `NEWER`, which the table has; "" for none.
 
     Raises:
         AssertionError: a comparison or step failed; the message has the seed and the executed operations.
     """
     life = None
     try:
-        life = Life(seed, root, spark)
+        life = Life(seed, root, spark, option)
         return life.live()
     except Exception as error:
         story = "\n".join(life.told if life is not None else ())

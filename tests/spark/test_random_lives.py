@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.random_lives import STEPS, live_a_life
+from tests.spark.random_lives import NEWER, STEPS, live_a_life
 
 pytestmark = pytest.mark.spark
 
@@ -34,3 +34,29 @@ def test_many_lives(spark: Any, tmp_path: Path) -> None:
     steps = sum(live_a_life(seed, tmp_path, spark) for seed in range(first, first + MANY))
     print(f"{MANY} tables, {steps} steps, from seed {first}")
     assert steps > 3 * MANY
+
+
+def _failures(seeds: range, root: Path, spark: Any, option: str) -> list[str]:
+    failures = []
+    for seed in seeds:
+        try:
+            live_a_life(seed, root, spark, option)
+        except AssertionError as error:
+            failures.append(str(error))
+    return failures
+
+
+@pytest.mark.parametrize("option", NEWER)
+def test_spark_keeps_up_with_newer_kinds(spark: Any, tmp_path: Path, option: str) -> None:
+    assert _failures(range(41, 42), tmp_path, spark, option) == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("option", NEWER)
+def test_many_lives_of_newer_kinds(spark: Any, tmp_path: Path, option: str) -> None:
+    first = int(os.environ.get("DREDGE_LIVES_SEED", "1"))
+    seeds = range(first, first + int(os.environ.get("DREDGE_LIVES", MANY)))
+    failures = _failures(seeds, tmp_path, spark, option)
+    print(f"{len(seeds)} tables with {option}, from seed {first}")
+    assert failures == [], f"{len(failures)} of {len(seeds)} failed:\n" + "\n\n".join(failures[:5])

@@ -12,6 +12,7 @@ import pytest
 from lsm_core import Catalog, Table
 from lsm_core.errors import ColumnNotFound, CorruptFile, SparkFailed
 from lsm_core.format.snapshot import CommitKind
+from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.spark import compact_table, verify_table
 from tests.spark.tables import FIELDS, data_files, live_paths, make_table, rows, same
 from tests.support.spark import EventLog, TracedSession, kill_when
@@ -86,6 +87,34 @@ def test_a_failure_leaves_the_table_and_its_folder_as_they_were(spark: Any, tmp_
     with pytest.raises(CorruptFile, match=victim.name):
         compact_table(spark, table, order_by=["k"])
     assert sorted(path.name for path in Path(table.store.root).rglob("*.parquet")) == before
+
+
+def test_incremental_clustering_gives_the_levels_of_its_plan(traced: TracedSession, tmp_path: Path) -> None:
+    options = {"bucket": "-1", "clustering.incremental": "true", "clustering.columns": "k,n"}
+    options |= {"target-file-size": "24 kb", "num-sorted-run.compaction-trigger": "3"}
+    table = make_table(tmp_path, primary_keys=(), options={**options, "deletion-vectors.enabled": "true"})
+    log, levels = EventLog(traced.events), set()
+    for turn, full in enumerate([True, False, False]):
+        for number in range(2 + 2 * (turn == 1)):
+            table.write(rows([(7919 * i + turn) % 100_003 for i in range(number, 4000, 2 + number % 2)]))
+            table = table.refresh()
+        if turn == 1:
+            table.delete("k < 30000")
+            table = table.refresh()
+        expected = table.to_arrow()
+        (item,) = table.plan_maintenance("compact", full=full).items_of(CompactItem)
+        before = {file.name for file in item.inputs}
+        report = compact_table(traced.spark, table, full=full)
+        table = table.refresh()
+        files = [file for split in table.plan_scan() for file in split.files]
+        assert same(table.to_arrow(), expected)
+        assert not before.intersection(file.file_name for file in files)
+        assert sum(file.row_count for file in files if file.level == item.output_level) >= report.rows_out > 0
+        levels.add(item.output_level)
+        assert max(stage.tasks for stage in log.stages()) > 1
+    assert len(levels) > 1
+    assert opened(table, "k", 50_000, 50_100) <= len(live_paths(table)) // 2
+    assert all(check.passed for check in table.check())
 
 
 @pytest.mark.soak
