@@ -27,7 +27,7 @@ from lsm_core.metadata.store import BucketMode
 from lsm_core.metadata.support import require_writable
 from lsm_core.read import Scan, Split, read_split
 from lsm_core.spark.compaction_job import pack_units
-from lsm_core.spark.spark_columns import names_in_table, quoted
+from lsm_core.spark.spark_columns import names_in_table, quoted, with_keys
 from lsm_core.spark.spark_read import read_table
 from lsm_core.spark.spark_tasks import TaskOutcome, raise_first, run_tasks, slots_of, store_of
 from lsm_core.spark.spark_write import (
@@ -156,7 +156,7 @@ class SkippedKeys:
     Attributes:
         keys: Distinct keys in the input.
         deleted: Keys whose row was deleted.
-        nulls: Keys with a null in a column; no row has a key with a null.
+        nulls: Keys with a null in a column, which no row has; 0 in a table with nullable primary key.
     """
 
     keys: int
@@ -175,7 +175,8 @@ def delete_keys(
     """Delete the rows whose primary key is among ``keys``.
 
     The table is read once to find the rows, so that readers of its changes see whole rows. Keys that the table does not
-    have are skipped, and the number of skipped keys is logged as a warning.
+    have are skipped, and the number of skipped keys is logged as a warning. A null is a key like any other in a table
+    with `primary-key.nullable`.
 
     Args:
         keys: The primary key columns in any order, as rows for `write_table`.
@@ -223,7 +224,7 @@ def delete_keys(
     snapshot_id = None
     deleted = 0
     if newest is not None:
-        matching = read_table(spark, store, snapshot_id=newest).join(distinct_keys, on=list(names), how="left_semi")
+        matching = with_keys(read_table(spark, store, snapshot_id=newest), distinct_keys, names)
         free = (name for number in count() if not store.schema.has_field(name := ROW_KIND + "_" * number))
         column = store.options.rowkind_field or next(free)
         changes = matching.withColumn(column, functions.lit("-D"))
@@ -233,9 +234,8 @@ def delete_keys(
         snapshot_id = write_frame(changes, job, None if store.schema.has_field(column) else column)
         deleted = 0 if snapshot_id is None else snapshots.read(store, snapshot_id).delta_record_count or 0
         maintain_after_commit(store, snapshot_id, runner_of(spark))
-    has_null = functions.greatest(
-        *(functions.col(quoted(name)).isNull().cast("int") for name in names), functions.lit(0)
-    )
+    nulls = [] if store.schema.nullable_key else [functions.col(quoted(name)).isNull().cast("int") for name in names]
+    has_null = functions.greatest(*nulls, functions.lit(0), functions.lit(0))
     counts = distinct_keys.agg(functions.count("*").alias("keys"), functions.sum(has_null).alias("nulls")).first()
     skipped = SkippedKeys(int(counts["keys"]), deleted, int(counts["nulls"] or 0))
     if skipped.deleted < skipped.keys:

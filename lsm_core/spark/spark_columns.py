@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.types import DataType, TypeRoot, to_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 _VARIANT: Final = pa.struct(
@@ -281,3 +282,18 @@ def _spark_type(kind: DataType, column: str, table: str) -> tuple[str, pa.DataTy
         (key, key_type), (value, value_type) = (_spark_type(side, column, table) for side in (kind.key, kind.value))
         return f"MAP<{key}, {value}>", pa.map_(key_type, value_type)
     raise UnsupportedFeature(f"columns of type {to_sql(kind)} on Spark (column '{column}')", table)
+
+
+def with_keys(rows: DataFrame, keys: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return the rows whose values of the columns ``names`` are among ``keys``; nulls equal each other.
+
+    Args:
+        rows: The rows.
+        keys: Rows with the columns ``names``.
+        names: The columns to compare.
+    """
+    from pyspark.sql import functions
+
+    renamed = keys.select(*(functions.col(quoted(name)).alias(f"__dredge_key_{i}") for i, name in enumerate(names)))
+    same = [functions.col(quoted(name)).eqNullSafe(functions.col(f"__dredge_key_{i}")) for i, name in enumerate(names)]
+    return rows.join(renamed, reduce(lambda left, right: left & right, same), "left_semi")

@@ -33,7 +33,7 @@ from lsm_core.metadata import tags
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
-from lsm_core.spark.spark_columns import expressions, quoted
+from lsm_core.spark.spark_columns import expressions, quoted, with_keys
 from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, translate_errors
 
 if TYPE_CHECKING:
@@ -443,7 +443,7 @@ class SparkRows:
         with translate_errors(_TITLE.format(self._store.name)):
             session: Any = self._frame.sparkSession
             key_frame = session.createDataFrame(keys).hint("broadcast")
-            rows = self._frame.join(key_frame, names, "left_semi").select(*map(quoted, columns)).toArrow()
+            rows = with_keys(self._frame, key_frame, names).select(*map(quoted, columns)).toArrow()
             return self._as_table_types(rows)
 
     def repeated_keys(self, limit: int) -> tuple[int, int, pa.Table]:

@@ -6,6 +6,7 @@ A failure tells its seed: ``DREDGE_LIVES_SEED=seed python -m pytest tests/spark/
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def _failures(seeds: range, root: Path, spark: Any, option: str) -> list[str]:
         try:
             live_a_life(seed, root, spark, option)
         except AssertionError as error:
+            print(f"{option}: {error}", file=sys.stderr, flush=True)
             failures.append(str(error))
     return failures
 

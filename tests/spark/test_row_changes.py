@@ -12,7 +12,11 @@ import pytest
 
 from lsm_core import Table
 from lsm_core.errors import ColumnNotFound, CommitConflict, InvalidData, InvalidFilter, SparkFailed, UnsupportedFeature
-from lsm_core.spark import SkippedKeys, delete_keys, delete_where, spark_changes, update_where, upsert
+from lsm_core.maintenance.checks.bucket_sample import check_input_at
+from lsm_core.maintenance.checks.expected_rows import merge_by_rules
+from lsm_core.maintenance.checks.row_comparison import compare_rows
+from lsm_core.spark import SkippedKeys, delete_keys, delete_where, read_table, spark_changes, update_where, upsert
+from lsm_core.spark.spark_verify import SparkRows
 from lsm_core.write.row_changes.copy_on_write import Rewriting
 from lsm_core.write.row_changes.vectors import Marking
 from tests.spark.tables import canonical, data_files, dying, make_table
@@ -126,6 +130,24 @@ def test_delete_keys_says_what_it_skipped(spark: Any, tmp_path: Path, caplog: py
     message = "table db.t: delete_keys skipped 2 of 4 keys: 1 that the table does not have, 1 with a null"
     assert message in [record.getMessage() for record in caplog.records]
     assert delete_keys(keys, table) is None
+
+
+def test_null_keys_are_deleted_and_compared_where_keys_may_be_null(spark: Any, tmp_path: Path) -> None:
+    fields = pa.schema([("k", pa.int64()), ("j", pa.string()), ("v", pa.int64())])
+    options = {"bucket": "2", "primary-key.nullable": "true", "write-only": "true"}
+    table = make_table(tmp_path, fields=fields, primary_keys=("k", "j"), options=options)
+    keys = [(k, j) for k in (None, 1, 2) for j in (None, "a")]
+    for version in range(2):
+        table.write(pa.Table.from_pylist([{"k": k, "j": j, "v": version} for k, j in keys], schema=fields))
+    whole = SparkRows(table.store, read_table(spark, table))
+    compared = compare_rows(table.store, merge_by_rules(check_input_at(table.store, rows=100, keys=100)), whole)
+    assert (compared.differing, compared.compared) == (0, len(keys))
+    records: list[SkippedKeys] = []
+    chosen = spark.sql("SELECT * FROM VALUES (CAST(NULL AS BIGINT), 'a'), (1L, NULL), (1L, 'b') AS (k, j)")
+    assert delete_keys(chosen, table, on_skipped=records.append) is not None
+    assert records == [SkippedKeys(keys=3, deleted=2, nulls=0)]
+    left = [(row["k"], row["j"]) for row in table.refresh().to_arrow().to_pylist()]
+    assert sorted(left, key=repr) == sorted(set(keys) - {(None, "a"), (1, None)}, key=repr)
 
 
 def test_upserts_replace_rows_of_their_key(spark: Any, tmp_path: Path) -> None:
