@@ -58,8 +58,42 @@ def chosen_partitions(store: TableStore, arguments: Mapping[str, Any]) -> list[d
     candidates = totals(store, snapshot, ("partition",), waiting=True)
     groups = condition_groups(str(where), store.name) if specs is None else [_equal_to(store, spec) for spec in specs]
     groups = [[_convert_test(store, test) for test in group] for group in groups]
-    candidates = prune_partitions(store.schema, candidates, parse_filter(groups, store.schema, store.name))
-    return [partition_values(store.schema, partition) for partition in candidates.column("partition").to_pylist()]
+    chosen = prune_partitions(store.schema, candidates, parse_filter(groups, store.schema, store.name))
+    if not chosen.num_rows and specs is not None:
+        _require_no_outer_blanks(store, candidates, specs)
+    return [partition_values(store.schema, partition) for partition in chosen.column("partition").to_pylist()]
+
+
+def _require_no_outer_blanks(store: TableStore, candidates: pa.Table, specs: Sequence[Mapping[str, str]]) -> None:
+    """Check that no partition has the values of ``specs`` with blanks around them, which `partitions` cannot name.
+
+    Raises:
+        InvalidFilter: there is such a partition; the message shows the condition that names it.
+    """
+    for partition in candidates.column("partition").to_pylist():
+        values = partition_values(store.schema, partition)
+        texts = {key: value for key, value in values.items() if isinstance(value, str) and value != value.strip()}
+        if texts and any(all(str(values.get(key)).strip() == value for key, value in spec.items()) for spec in specs):
+            escaped = {key: value.replace("'", "''") for key, value in texts.items()}
+            condition = " AND ".join(f"{key} = '{value}'" for key, value in escaped.items())
+            raise InvalidFilter(
+                f"table {store.name}: no partition has these values, but one has blanks around them; name it by a "
+                f"condition: {condition}"
+            )
+
+
+def typed_partitions(store: TableStore, specs: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Return the typed values of named partitions, which may not exist.
+
+    Args:
+        store: the table.
+        specs: partitions as texts by column.
+
+    Raises:
+        InvalidFilter: a column is no partition column, or a value does not fit its type.
+    """
+    tests = ([_convert_test(store, test) for test in _equal_to(store, spec)] for spec in specs)
+    return [{name: value for name, _, value in group} for group in tests]
 
 
 def idle_partitions(store: TableStore, snapshot: Snapshot, idle_ms: int, now_ms: int) -> list[bytes]:

@@ -402,8 +402,10 @@ class SqlReader:
 
     def wrong(self, token: Token, reason: str) -> InvalidOption:
         """Return the error for ``token``, with its position in the text."""
-        shown = self._text[token.at : token.at + 40] or "the end"
-        return InvalidOption(self._argument, shown, f"{reason} (character {token.at + 1})")
+        shown, place = self._text[token.at : token.at + 40], f"character {token.at + 1}"
+        if token.kind == "end" and self._text.strip():
+            shown, place = self._text.strip()[-40:], f"after its end, character {token.at + 1}"
+        return InvalidOption(self._argument, shown or "the end", f"{reason} ({place})")
 
 
 def _parse_number(text: str) -> int | Decimal:

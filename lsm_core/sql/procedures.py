@@ -26,7 +26,7 @@ from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.metadata import consumers, snapshots, tags
 from lsm_core.metadata.branches import branch_name
 from lsm_core.options import duration, parse_digits
-from lsm_core.read.partition_choice import chosen_partitions, without_null_name
+from lsm_core.read.partition_choice import chosen_partitions, typed_partitions, without_null_name
 from lsm_core.read.sql_text import Literal
 from lsm_core.read.table_versions import millis
 from lsm_core.sql.call_statement import CallStatement, parse_call
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _COMMIT_EVERY: Final = "commit_every"
 _SIMILAR: Final = 0.6
 """Smallest similarity (0 to 1) of the names that an error proposes."""
+_MOST_REASONS: Final = 5
+"""Largest number of printed reasons of a step without work."""
 _MOST_BUCKETS: Final = 1_000_000
 """Largest number of buckets in one range."""
 _PAIR: Final = r"[\w.$-]+\s*=[^=<>]*"
@@ -242,10 +244,23 @@ class StepResult:
 
     @property
     def lines(self) -> list[str]:
-        """Lines of text for people: the error, the report, or for a planned step its description."""
+        """Lines of text for people: the error, the report, or for a planned step its description.
+
+        If a plan has no work, the reasons follow.
+        """
         if self.error is not None:
             return [f"{self.table}: {self.error}"]
-        return [self.description] if self.report is None else self.report.lines(self.table)
+        lines = [self.description] if self.report is None else self.report.lines(self.table)
+        if self.plan is None or self.plan.items:
+            return lines
+        printed = "\n".join(lines)
+        reasons = [
+            item.text if item.text.startswith(item.subject) else f"{item.subject}: {item.text}"
+            for item in self.plan.declined
+            if item.text not in printed
+        ]
+        more = [f"and {len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
+        return [*lines, *reasons[:_MOST_REASONS], *more]
 
 
 @dataclass(frozen=True)
@@ -857,8 +872,11 @@ def _expire_partitions(table: Table, values: Arguments) -> Iterator[Step]:
 
 def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
     """Yield one step: rewrite the selected partitions with `bucket_num` buckets (default: the option `bucket`)."""
-    arguments = {"bucket_num": values.get("bucket_num"), "partitions": chosen_partitions(table.store, values)}
-    yield PlannedStep(table, "rescale", arguments)
+    partitions = chosen_partitions(table.store, values)
+    if not partitions and "where" not in values and partitions is not None:
+        partitions = typed_partitions(table.store, values["partitions"])  # the plan says that they have no files
+    chosen = {"where": values["where"]} if "where" in values else {"partitions": partitions}
+    yield PlannedStep(table, "rescale", {"bucket_num": values.get("bucket_num"), **chosen})
 
 
 def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from lsm_core import Catalog, Schema
 from lsm_core.cli.app import run
 from tests.maintenance.tables import keyed, rows
 
@@ -43,3 +45,25 @@ def test_missing_and_broken_keys_are_one_clear_line(tmp_path: Path, capsys: pyte
         code, out, err = _say(capsys, "db.t", key, *warehouse)
         assert (code, out) == (1, "") and reason in err and err.count("\n") == 1
     assert "no column 'nope'" in _say(capsys, "db.t", "dt=a,k=1", "--column", "nope", *warehouse)[2]
+
+
+def test_null_keys_and_the_text_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.create_database("db")
+    fields = pa.schema([("k", pa.int64()), ("j", pa.string()), ("v", pa.string())])
+    options = {"bucket": "1", "primary-key.nullable": "true"}
+    table = catalog.create_table("db.z", Schema(fields, ["k", "j"], options=options))
+    table.write(pa.table({"k": [None, 2, 3], "j": ["x", None, "null"], "v": ["a", "b", "c"]}, fields))
+    for key, shown in (
+        ("k=null,j=x", "k=null, j=x"),
+        ("k=2,j=NULL", "k=2, j=null"),
+        ('k=3,j="null"', 'k=3, j="null"'),
+    ):
+        assert run(["explain", "-w", str(tmp_path), "db.z", key]) == 0
+        assert f"{shown}: 1 version in 1 file" in capsys.readouterr().out
+    assert run(["explain", "-w", str(tmp_path), "db.z", "k=3,j=null"]) == 0
+    assert "no version of this key is stored" in capsys.readouterr().out
+    one = catalog.create_table("db.o", Schema(fields, ["j"], options=options))
+    one.write(pa.table({"k": [1], "j": [None], "v": ["a"]}, fields))
+    assert run(["explain", "-w", str(tmp_path), "db.o", "null"]) == 0
+    assert "j=null: 1 version" in capsys.readouterr().out

@@ -442,3 +442,36 @@ def test_defaults_are_literals_blank_texts_and_null(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(DredgeError, match=message):
             prepare_call(catalog, f"CALL sys.alter_column_default_value({wrong})").apply()
+
+
+def test_calls_without_work_say_why(warehouse: Warehouse) -> None:
+    no_partition = "table: no such partition holds a file"
+    assert warehouse.call("rescale('db.t', 2, 'dt=none')").lines == ["nothing was rescaled", no_partition]
+    by_condition = "rescale(`table` => 'db.t', bucket_num => 2, where => \"dt = 'none'\")"
+    assert warehouse.call(by_condition).lines == ["nothing was rescaled", no_partition]
+    warehouse.catalog.alter_table("db.t", [SchemaChange.set_option("file-index.bloom-filter.columns", "v")])
+    assert warehouse.call("rewrite_file_index('db.t')").plans[0].items
+    nothing = "no file index of db.t was written"
+    assert warehouse.call("rewrite_file_index('db.t')").lines == [
+        nothing,
+        "6 files have the indexes that the options name",
+    ]
+    assert warehouse.call("rewrite_file_index('db.t', 'dt=none')").lines == [nothing, no_partition]
+    preview = prepare_call(warehouse.catalog, "CALL sys.rewrite_file_index('db.t', 'dt=none')").plan()
+    assert preview.lines[1:] == [no_partition]
+    for where, message in {
+        "day": r"'where' cannot be 'day'; accepted: a comparison was expected: .* \(after its end, character 4\)",
+        "day = 1": "'day' is not a partition column; they are dt",
+        "dt = ": r"cannot be 'dt ='; .*\(after its end, character 6\)",
+    }.items():
+        with pytest.raises(DredgeError, match=message):
+            warehouse.call(f"rescale(`table` => 'db.t', bucket_num => 2, where => '{where}')")
+
+
+def test_a_partition_with_outer_blanks_is_named_by_a_condition(warehouse: Warehouse) -> None:
+    warehouse.table.write(pa.table({"dt": [" it's "], "k": [3], "v": [4]}, FIELDS))
+    for call in ("compact('db.t', \"dt=it's\")", "drop_partition('db.t', \"dt= it's \")"):
+        with pytest.raises(InvalidFilter, match=r"one has blanks around them.* condition: dt = ' it''s '"):
+            warehouse.call(call)
+    assert warehouse.call("compact(`table` => 'db.t', where => \"dt = ' it''s '\")").reports[0].changed
+    assert warehouse.call("drop_partition('db.t', 'dt=its')").lines == ["nothing to do"]

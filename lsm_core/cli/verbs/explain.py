@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 Key = Annotated[
     str,
     typer.Argument(
-        metavar="KEY", help="id=7 or dt=2024-01-01,id=7; the value alone for one column.", show_default=False
+        metavar="KEY",
+        help="id=7 or dt=2024-01-01,id=7; the value alone for one column. null in a nullable key column; "
+        '"null" in quotes is a text.',
+        show_default=False,
     ),
 ]
 SnapshotOption = Annotated[
@@ -28,6 +31,7 @@ ColumnOption = Annotated[
     str | None, typer.Option("--column", help="What every version did for this column.", show_default=False)
 ]
 _LONGEST = 60
+_NULL: Final = "null"
 
 
 def explain(
@@ -94,24 +98,38 @@ def _explain_row(table: Table, key: str, snapshot: int | None) -> RowExplanation
 
 
 def key_of(table: Table, text: str) -> dict[str, Any]:
-    """Parse the key of the command line into texts by column. Raises InvalidFilter."""
+    """Parse the key of the command line into texts by column.
+
+    In a nullable key column, null means null, and "null" in quotes is the text.
+
+    Raises:
+        InvalidFilter: the text is no key of the table.
+    """
     names = table.primary_keys
     column, sign, _ = text.partition("=")
     if len(names) == 1 and column.strip() not in table.schema.field_names:
         if sign and table.schema.field(names[0]).type.root.value not in {"CHAR", "VARCHAR"}:
             raise InvalidFilter(f"table {table.name} has no column '{column.strip()}'; its key is {names[0]}")
-        return {names[0]: text}  # the value alone, which may hold "=" itself
+        return {names[0]: _key_value(table, names[0], text)}  # the value alone, which may hold "=" itself
     values_by_column: dict[str, Any] = {}
     for part in text.split(","):
         name, sign, value = part.partition("=")
         if not sign:
             raise InvalidFilter(f"table {table.name}: '{text}' is no key; write {','.join(f'{n}=...' for n in names)}")
-        value = value.strip()
-        # As blank texts are shown, here and in plans.
-        values_by_column[name.strip()] = (
-            value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' and not value[1:-1].strip() else value
-        )
+        values_by_column[name.strip()] = _key_value(table, name.strip(), value.strip())
     return values_by_column
+
+
+def _key_value(table: Table, column: str, text: str) -> str | None:
+    """Return the value of a key column, in the form in which values are shown.
+
+    Blank texts, and "null" as a text of a nullable column, are in quotes.
+    """
+    quoted = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else None
+    nullable = table.schema.has_field(column) and table.schema.field(column).type.nullable
+    if nullable and text.lower() == _NULL:
+        return None
+    return quoted if quoted is not None and (not quoted.strip() or (nullable and quoted.lower() == _NULL)) else text
 
 
 def _text(values: Any) -> str:

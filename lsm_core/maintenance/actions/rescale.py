@@ -7,7 +7,7 @@ commit fails if another commit changed one of the partitions during the rescale,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -151,7 +151,8 @@ def plan_rescale(
         raise InvalidOption("bucket_num", bucket_num, f"at most {_MOST_BUCKETS:,} buckets", store.name)
     if where is not None:
         partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
-    matches = None if partitions is None else partition_matcher(store, partitions)
+    selects_none = where is not None and not partitions
+    matches = None if partitions is None or selects_none else partition_matcher(store, partitions)
     snapshot = snapshots.latest(store)
     arguments = {"bucket_num": target, "partitions": None if partitions is None else str(list(partitions))}
     plan = MaintenancePlan.begin("rescale", store, None if snapshot is None else snapshot.id, arguments, now_ms)
@@ -162,7 +163,7 @@ def plan_rescale(
     require_declared_places(store, entries)
     placed = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     for partition, buckets in groupby(placed, key=itemgetter(0)):
-        if matches is not None and not matches(partition):
+        if selects_none or (matches is not None and not matches(partition)):
             continue
         entries = pa.concat_tables([group for _, _, _, group in buckets])
         before = int(pc.max(entries.column("total_buckets")).as_py())
@@ -184,7 +185,9 @@ def plan_rescale(
         inputs = tuple(PlannedFile(f.file_name, f.level, f.file_size, f.row_count, f.delete_row_count) for f in files)
         items.append(RescaleItem(partition, text, inputs, before, target, reason))
     if not items and not declined:
-        declined.append(Declined("table", "empty", "the table has no file") if matches is None else NO_SUCH_PARTITION)
+        declined.append(
+            Declined("table", "empty", "the table has no file") if partitions is None else NO_SUCH_PARTITION
+        )
     size = sum(item.bytes_in for item in items)
     estimate = PlanEstimate(
         bytes_in=size,

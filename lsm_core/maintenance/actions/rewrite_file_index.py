@@ -30,6 +30,7 @@ from lsm_core.files.reader import open_append
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
 from lsm_core.format.partitions import partition_bytes, partition_names
 from lsm_core.maintenance.action import (
+    NO_SUCH_PARTITION,
     PLAN_PROPERTY,
     ActionWork,
     ApplyOutcome,
@@ -190,6 +191,8 @@ def plan_file_indexes(
     if indexed:
         text = f"{indexed} files have the indexes that the options name"
         reasons.append(Declined(f"{indexed} files", "indexed", text, {"files": indexed}))
+    if not items and not reasons:
+        reasons.append(Declined("table", "empty", "the table has no file") if chosen is None else NO_SUCH_PARTITION)
     size = sum(item.size for item in items)
     estimate = PlanEstimate(
         bytes_in=size,
