@@ -31,6 +31,7 @@ ALLOWED: dict[str, str] = {
     "read/scan.py: plan_version": "one item per schema that files were written with",
     "read/partition_choice.py: chosen_partitions": "partitions that a call chooses",
     "read/partition_choice.py: idle_partitions": "partitions that a call chooses",
+    "read/partition_choice.py: _require_no_outer_blanks": "partitions of a table, when a call chooses none",
     "read/splits.py: splits": "one item per split, or per file in plain lists of numbers",
     "read/prune.py: _choices": "values of the user's filter",
     "read/prune.py: conjoin": "one expression per key column of a file's metadata",
