@@ -177,7 +177,8 @@ class SnapshotNotFound(DredgeError):
 
 _FILE_OF_TABLE: Final = _re.compile(
     r"(?:^|/)(?P<database>[^/]+)\.db/(?P<table>[^/]+)/(?:branch/branch-(?P<branch>[^/]+)/)?"
-    r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics)/|index/|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
+    r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics|consumer)/|index/"
+    r"|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
 )
 
 
@@ -209,6 +210,9 @@ def _next_step(path: str) -> str:
         return ""
     branch = f"$branch_{match['branch']}" if match["branch"] else ""
     table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
+    if match["metadata"] == "schema":  # a table with a damaged newest schema cannot be opened, not even by `repair`
+        copy = "put the file back from a copy, because no command can rebuild it"
+        return f"; {copy}; if the table can still be opened, `dredge repair {table}` names further remedies"
     if match["metadata"]:
         return f"; `dredge repair {table}` lists all damaged metadata, and repairs it or names the remedy"
     return f"; `dredge check {table} --deep` lists all damaged files and names the remedy"

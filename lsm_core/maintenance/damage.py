@@ -1,8 +1,8 @@
 """Examination of a table's metadata: files that are lost, damaged or replaced, and the snapshots that need these files.
 
-The examination covers the snapshots and tags of one branch, and the changelogs that outlive their snapshots. It reads
-all metadata that they reference: schemas, manifest lists, manifests, index manifests and statistics. Data files and
-index files are not opened (`lsm_core.maintenance.checks`).
+The examination covers the snapshots, tags and consumers of one branch, and the changelogs that outlive their snapshots.
+It reads all metadata that they reference: schemas, manifest lists, manifests, index manifests and statistics. Data
+files and index files are not opened (`lsm_core.maintenance.checks`).
 
 A manifest that was overwritten by a second valid manifest can be read, and even its size may agree. Such a manifest is
 found by comparing contents: a snapshot records its number of rows, and its files must be those that the next snapshot
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -28,7 +29,7 @@ from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY
-from lsm_core.metadata import changelogs, manifests, snapshots, statistics, tags
+from lsm_core.metadata import changelogs, consumers, manifests, snapshots, statistics, tags
 from lsm_core.metadata.store import TableStore, load_schema
 from lsm_core.progress import advance, stage
 
@@ -45,7 +46,7 @@ class Damage:
         path: path of the file.
         reason: what is wrong with the file.
         kind: "snapshot", "manifest list", "manifest", "index manifest", "changelog list", "schema", "statistics",
-            "tag" or "changelog".
+            "tag", "changelog" or "consumer".
         snapshots: ids of the snapshots that need the file, ascending.
         holders: names of the tags and changelogs that need the file.
         is_missing: whether the file does not exist.
@@ -70,7 +71,11 @@ class Damage:
         needing = list(self.holders)
         if self.snapshots:
             needing.insert(0, f"snapshot{'s' if len(self.snapshots) > 1 else ''} {_ranges(self.snapshots)}")
-        needed = "" if self.kind in {"snapshot", "tag", "changelog"} else f" ({self.kind} of {' and '.join(needing)})"
+        needed = (
+            ""
+            if self.kind in {"snapshot", "tag", "changelog", "consumer"}
+            else f" ({self.kind} of {' and '.join(needing)})"
+        )
         return f"corrupt file {self.path}: {self.reason}{needed}"
 
 
@@ -165,7 +170,9 @@ class _Examiner:
         ids = snapshots.list_ids(store)
         tag_names = tags.list_names(store)
         kept = changelogs.list_changelogs(store)
-        with stage(f"examining {store.name}", len(ids) + len(tag_names) + len(kept), "versions"):
+        positions = consumers.list_paths(store)
+        versions = len(ids) + len(tag_names) + len(kept) + len(positions)
+        with stage(f"examining {store.name}", versions, "versions and consumers"):
             for number in ids:
                 self._examine_snapshot(number)
                 advance()
@@ -175,6 +182,9 @@ class _Examiner:
                 advance()
             for number in kept:
                 self._examine_changelog(number)
+                advance()
+            for consumer_id, path in positions.items():
+                self._try(f"consumer {consumer_id}", "consumer", partial(consumers.read_position, store, path))
                 advance()
         self._compare_neighbours(ids)
         if ids and ids[-1] in self._known and not self._has_damage(ids[-1]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lsm_core.format.side_files import decode_consumer, encode_consumer
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import whole_number
-from lsm_core.storage import check_name
+from lsm_core.storage import FileStatus, check_name
 
 _PREFIX = "consumer-"
 _MAX_SNAPSHOT_ID = 2**63 - 1
@@ -58,15 +58,36 @@ def list_details(store: TableStore) -> list[Consumer]:
         CorruptFile: a consumer file is unreadable; the message names it.
     """
     details: list[Consumer] = []
-    for status in store.file_io.list_dir(f"{store.metadata_root}/consumer"):
-        if status.is_dir or not status.name.startswith(_PREFIX):
-            continue
-        try:
-            next_snapshot = decode_consumer(store.file_io.read_bytes(status.path), status.path)
-        except FileNotFoundError:  # deleted during the listing
-            continue
-        details.append(Consumer(status.name[len(_PREFIX) :], next_snapshot, status.mtime_ms))
+    for status in _list_files(store):
+        next_snapshot = read_position(store, status.path)
+        if next_snapshot is not None:
+            details.append(Consumer(status.name.removeprefix(_PREFIX), next_snapshot, status.mtime_ms))
     return details
+
+
+def list_paths(store: TableStore) -> dict[str, str]:
+    """Return the path of each consumer's file, by consumer id; the files are not read."""
+    return {status.name.removeprefix(_PREFIX): status.path for status in _list_files(store)}
+
+
+def _list_files(store: TableStore) -> list[FileStatus]:
+    listed = store.file_io.list_dir(f"{store.metadata_root}/consumer")
+    return [status for status in listed if not status.is_dir and status.name.startswith(_PREFIX)]
+
+
+def read_position(store: TableStore, path: str) -> int | None:
+    """Return the id of the snapshot that the consumer of the file ``path`` reads next.
+
+    Returns:
+        The id, or None if the file does not exist.
+
+    Raises:
+        CorruptFile: the file is unreadable.
+    """
+    try:
+        return decode_consumer(store.file_io.read_bytes(path), path)
+    except FileNotFoundError:
+        return None
 
 
 def read_consumer(store: TableStore, consumer_id: str) -> int | None:
@@ -79,11 +100,7 @@ def read_consumer(store: TableStore, consumer_id: str) -> int | None:
         CorruptFile: the file is unreadable.
         InvalidData: the name would lead out of the directory.
     """
-    path = consumer_path(store, consumer_id)
-    try:
-        return decode_consumer(store.file_io.read_bytes(path), path)
-    except FileNotFoundError:
-        return None
+    return read_position(store, consumer_path(store, consumer_id))
 
 
 def write_consumer(store: TableStore, consumer_id: str, next_snapshot: int) -> None:

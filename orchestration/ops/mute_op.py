@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import dagster as dg
 from pydantic import Field
 
 from dredge.orchestration.ops.common import job_op
-from dredge.platform_core.mute_records import MOST_HOURS, MOST_TEXT, mute_tags
+from dredge.platform_core.mute_records import MOST_HOURS, MOST_TEXT, list_mutes, mute_tags
+from dredge.platform_core.policies.alerts import Mute, find_active_mutes
 from dredge.platform_core.policies.findings import AlertCondition
 from dredge.platform_core.policies.policy import HOUR_MS
 from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
@@ -17,6 +19,7 @@ from dredge.platform_core.table_card import count_text
 from lsm_core.cli.render import visible
 from lsm_core.clock import SystemClock, utc_text
 
+_MOST_SHOWN: Final = 10
 _CONDITIONS = ", ".join(condition.value for condition in AlertCondition)
 
 
@@ -61,11 +64,13 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
     """Tag this run with the alerts not to send, the person and the duration, which the sensor `watch` reads.
 
     Raises:
-        dg.Failure: the duration is invalid, the name is blank, or nothing matches the tables or the cause.
+        dg.Failure: the duration is invalid, the name is blank, nothing matches the tables or the cause, or no record
+            with these tables and cause applies that could be ended.
     """
     config: dict[str, Any] = dict(context.op_config)
     tables, cause, hours = str(config["tables"]).strip(), str(config["cause"]).strip(), float(config["hours"])
     by, reason = (visible(" ".join(str(config[key]).split())) for key in ("by", "reason"))
+    now_ms = SystemClock().now_ms()
     known, _ = list_tables(warehouse.catalog())
     matches = [table for table in known if fnmatchcase(table, tables)]
     conditions = [condition.value for condition in AlertCondition if fnmatchcase(condition.value, cause)]
@@ -74,6 +79,8 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
         problem = f"`hours` is {hours:g}; it must be 0 to {MOST_HOURS}"
     elif not by:
         problem = "`by` must name a person"
+    elif not hours:
+        problem = _unknown_record(find_active_mutes(list_mutes(context.instance, now_ms), now_ms), tables, cause)
     elif not matches and not tables.startswith(("sensor ", "the policy file")):
         problem = f"no table matches {visible(tables)!r}"
     elif not conditions:
@@ -94,9 +101,22 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
     if not hours:
         context.log.info(f"{subject}: sent again from now on, by {by}")
         return
-    until = utc_text(SystemClock().now_ms() + int(hours * HOUR_MS))
+    until = utc_text(now_ms + int(hours * HOUR_MS))
     verb = "acknowledged" if acknowledged else "snoozed"
     context.log.info(f"{subject}: {verb} by {by} until {until} UTC{f': {reason}' if reason else ''}")
+
+
+def _unknown_record(active: Sequence[Mute], tables: str, cause: str) -> str:
+    """Return why a record cannot be ended, with the records that apply now; "" if it is one of ``active``."""
+    if any((mute.tables, mute.cause) == (tables, cause) for mute in active):
+        return ""
+    shown = [
+        f"tables {visible(mute.tables)!r}, cause {visible(mute.cause)!r}, until {utc_text(mute.until_ms)} UTC"
+        for mute in active[:_MOST_SHOWN]
+    ]
+    more = f"; and {len(active) - _MOST_SHOWN} more" if len(active) > _MOST_SHOWN else ""
+    records = f"the records that apply: {'; '.join(shown)}{more}" if shown else "no record applies now"
+    return f"no record to end has tables {visible(tables)!r} and cause {visible(cause)!r}; {records}"
 
 
 SNOOZE_OP = mute_op("snooze_matching_alerts", acknowledged=False)

@@ -222,7 +222,12 @@ def open_table(
             return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.UNSUPPORTED, refusal)
         return decline_unreadable(card, error)
     if card.unreadable or not same_keys:
-        text = "its primary or partition keys changed: reload the code location"
+        cause = (
+            "it could not be read when definitions loaded"
+            if card.unreadable
+            else "its primary or partition keys changed"
+        )
+        text = f"{cause}: reload the code location"
         return Decision(card.name, "", DecisionOutcome.DECLINE, Reason.RELOAD, text)
     return OpenTable(card, policy, look.store, health, refusal)
 

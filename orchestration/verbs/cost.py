@@ -69,7 +69,7 @@ def cost(
     if as_json:
         print_json([asdict(line) | {"total": line.total} for line in shown])
     else:
-        _show(shown, unpriced)
+        _show(shown, unpriced, unreadable=len(broken))
     if broken:
         raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
 
@@ -107,7 +107,7 @@ def read_costs(store: TableStore, policy: Policy, months: list[Month], now_ms: i
     )
 
 
-def _show(lines: list[CostLine], unpriced: int) -> None:
+def _show(lines: list[CostLine], unpriced: int, unreadable: int) -> None:
     if lines:
         print_table("", _COLUMNS, [_cells(line) for line in lines])
         say("storage: the files of now, from the start of the month until now; past months have no storage cost")
@@ -116,7 +116,7 @@ def _show(lines: list[CostLine], unpriced: int) -> None:
     if unpriced:
         noun = "table has" if unpriced == 1 else "tables have"
         say(f"{unpriced} {noun} no prices: set cost.core_hour, cost.tb_scanned or cost.gb_month in the policy")
-    elif not lines:
+    elif not lines and not unreadable:
         say("no tables yet")
 
 

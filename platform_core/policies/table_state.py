@@ -99,7 +99,7 @@ STATE_HELP: Final[Mapping[TableState, str]] = {
     TableState.FAILING: "its newest run failed",
     TableState.APPROVAL: "a plan waits for a person's approval",
     TableState.PERSON: "work is due that only a person can start",
-    TableState.NOT_LOADED: "its keys changed after the code location was loaded",
+    TableState.NOT_LOADED: "its keys changed, or it became readable, after the code location was loaded",
     TableState.PAUSED: "the policy or a replay stops compactions",
     TableState.DUE: "work is due and starts at the next tick, or in its turn",
     TableState.RUNNING: "a run is queued or at work",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile
 from lsm_core.maintenance import check_table
 from lsm_core.maintenance.damage import examine
-from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata import consumers, manifests, snapshots, tags
 from tests.maintenance.tables import NOW, assert_whole, content, keyed, rows, tag
 
 Damaging = Callable[[Path, bytes], None]
@@ -178,13 +180,33 @@ def test_rollbacks_and_merged_manifests_are_no_damage(tmp_path: Path) -> None:
     [
         ("/wh/db.db/t/manifest/manifest-1-0", "`dredge repair db.t`"),
         ("s3://b/wh/db.db/t/branch/branch-b1/snapshot/snapshot-7", "`dredge repair 'db.t$branch_b1'`"),
-        ("/wh/db.db/my t/schema/schema-0", "`dredge repair 'db.my t'`"),
+        ("/wh/db.db/my t/schema/schema-0", "put the file back from a copy, because"),
         ("/wh/db.db/t/dt=1/bucket-0/data-1-0.parquet", "`dredge check db.t --deep`"),
         ("<maintenance plan>", None),
-        ("/wh/db.db/t/consumer/consumer-c", None),
+        ("/wh/db.db/t/consumer/consumer-c", "`dredge repair db.t`"),
     ],
 )
 def test_the_message_on_a_damaged_file_names_the_next_command(path: str, step: str | None) -> None:
     error = CorruptFile(path, "the file is missing")
     assert error.finding == f"corrupt file {path}: the file is missing"
     assert (str(error) == error.finding) if step is None else (f"; {step} " in str(error))
+
+
+def test_a_damaged_consumer_is_reported_with_the_command_that_ends_it(pristine: Path, tmp_path: Path) -> None:
+    table = copied(pristine, tmp_path)
+    folder = Path(table.store.root, "consumer")
+    folder.mkdir()
+    for name, text in (("good", '{"nextSnapshot": 3}'), ("it's bad", "{")):
+        (folder / f"consumer-{name}").write_text(text)
+    with pytest.raises(CorruptFile, match=r"; `dredge repair db\.t` lists all damaged metadata"):
+        table.plan_maintenance("expire_snapshots")
+    assert not check_table(table.store, ["snapshot_chain"])[0].passed
+    (remaining,) = table.plan_maintenance("repair").declined
+    assert remaining.subject == "consumer consumer-it's bad"
+    (command,) = re.findall("`dredge (.+?)`", remaining.text)
+    words = shlex.split(command)
+    assert words == ["consumers", "delete", "db.t", "it's bad"]
+    assert run([*words, "-w", str(tmp_path / "wh")]) == 0
+    assert table.plan_maintenance("repair").declined == ()
+    assert check_table(table.store, ["snapshot_chain"])[0].passed
+    assert consumers.list_consumers(table.store) == {"good": 3}

@@ -150,7 +150,19 @@ def test_snoozed_alerts_come_back_when_they_still_hold_and_acknowledged_ones_are
         assert message["acknowledged"][0].endswith(": the writer is being fixed")
         house.load()  # nothing is sent twice by a new process
         assert _tick(house, hook) == []
-        assert house.execute(names.ACKNOWLEDGE_JOB, run_config={**config, "hours": 0.0}).success
+        ended = {**config, "hours": 0.0}
+        other = house.execute(names.SNOOZE_JOB, run_config={**ended, "tables": "log.*"})
+        failed = other.filter_events(lambda event: event.is_step_failure)[0].step_failure_data.error
+        assert (
+            failed is not None
+            and (
+                "no record to end has tables 'log.*' and cause 'maintenance stands still'; the records that apply: "
+                "tables 'log.events', cause 'maintenance stands still', until "
+            )
+            in failed.message
+        )
+        assert _tick(house, hook) == []
+        assert house.execute(names.ACKNOWLEDGE_JOB, run_config=ended).success
         (message,) = _tick(house, hook)
         assert [line.split(":")[0] for line in message["new"]] == ["log.events"], "ended before its time"
         house.warehouse.table("log.events").compact(full=True)

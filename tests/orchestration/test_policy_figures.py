@@ -140,6 +140,16 @@ def test_cost_of_a_warehouse_without_tables_is_no_error(
     assert dredge("cost")[:2] == (0, "no tables yet\n")
 
 
+def test_cost_of_an_unreadable_table_does_not_say_that_there_are_no_tables(
+    tmp_path: Path, dredge: Callable[..., tuple[int, str, str]]
+) -> None:
+    (tmp_path / "policies.yaml").write_text(f"defaults: {{{_PRICES}}}")
+    (tmp_path / "wh" / "db.db" / "t" / "schema" / "schema-0").write_text("{")
+    code, printed, errors = dredge("cost")
+    assert (code, printed) == (1, "")
+    assert "db.t: corrupt file " in errors
+
+
 def test_cost_without_prices_or_policies_says_what_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dredge: Callable[..., tuple[int, str, str]]
 ) -> None:

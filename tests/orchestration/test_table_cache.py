@@ -113,6 +113,19 @@ def test_a_table_that_is_gone_or_cannot_be_read_is_not_remembered(house: House) 
     assert any(f"{PLAIN}: decline (unreadable): TableNotFound" in line for line in house.lines(house.tick(RUNS)))
 
 
+def test_a_table_that_becomes_readable_after_the_load_says_so_until_the_reload(house: House) -> None:
+    schema = house.root / "shop.db" / "plain" / "schema" / "schema-0"
+    text = schema.read_bytes()
+    schema.write_bytes(text[:50])
+    house.load()
+    assert any("no command can rebuild it" in line for line in house.lines(house.tick(RUNS)))
+    schema.write_bytes(text)
+    reload = "it could not be read when definitions loaded: reload the code location"
+    assert any(line.endswith(f"(changed since it was loaded): {reload}") for line in house.lines(house.tick(RUNS)))
+    house.load()
+    assert any("2 sorted runs < 5" in line for line in house.lines(house.tick(RUNS)))
+
+
 def test_a_plan_that_waits_for_its_next_try_is_not_made_again_and_comes_when_it_is_due(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,7 @@ class RepairReport(Report):
             lines.append(f"the history of {table} is not whole: {'; '.join(item.text for item in remaining)}")
         if lines:
             return lines
-        every = "every snapshot, tag, manifest list and manifest was read"
+        every = "every snapshot, tag, manifest list and manifest was read, and every consumer"
         command = f"dredge check {shlex.quote(table)} --deep"
         return [
             f"the history of {table} is whole: {every}",
@@ -187,9 +187,9 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
     snapshot is undamaged, a damaged snapshot is moved away in three cases: the gap can be filled by a new snapshot, all
     older snapshots are damaged too, or the snapshot file itself is damaged.
 
-    Damage of the newest snapshot, of tags, of changelogs, and of files that are not needed to read rows is declined,
-    with advice for the user. A gap across which deletion vectors changed is declined too, because no file has the
-    vectors of the missing snapshots.
+    Damage of the newest snapshot, of tags, changelogs and consumers, and of files that are not needed to read rows is
+    declined, with advice for the user. A gap across which deletion vectors changed is declined too, because no file has
+    the vectors of the missing snapshots.
 
     Args:
         store: the table.
@@ -296,6 +296,11 @@ def _steps(
         yield f"or `dredge expire {name}` drops the snapshots up to {holding[-1]} once newer ones are enough"
     if damage.kind in {"tag", "changelog"}:
         yield f"or move it away, and the table goes on without this {damage.kind}"
+    elif damage.kind == "consumer":
+        consumer_id = shlex.quote(damage.holders[0].removeprefix("consumer "))
+        yield (
+            f"or `dredge consumers delete {name} {consumer_id}`: its stream must then choose its start position again"
+        )
     elif damage.holders:
         yield f"or delete {' and '.join(damage.holders)}, if it is not needed"
 
