@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -167,6 +167,25 @@ class Catalog:
             raise DatabaseNotFound(f"database {database} is not in {self.root}")
         return self._metastore.tables(database)
 
+    def list_lost_schemas(self, database: str, tables: Collection[str] | None = None) -> dict[str, str]:
+        """Return the explanation of each folder that has snapshots but no schema file, by name "db.table".
+
+        Such a folder does not count as a table, in Paimon either, so :meth:`list_tables` leaves it out.
+
+        Args:
+            database: name of the database.
+            tables: names of its tables, if they are known already; None to list them.
+
+        Raises:
+            DatabaseNotFound: the database does not exist.
+        """
+        if not self._metastore.has_database(database):
+            raise DatabaseNotFound(f"database {database} is not in {self.root}")
+        path = self._metastore.database_path(database)
+        known = self.list_tables(database) if tables is None else tables
+        folders = self._metastore.folders_without_schema(database, set(known))
+        return {f"{database}.{folder}": _lost_schema_text(f"{path}/{folder}") for folder in folders}
+
     def create_table(
         self,
         name: str,
@@ -311,6 +330,8 @@ class Catalog:
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
         if not self._metastore.has_table(parsed):
+            if self._metastore.lacks_schema(parsed):
+                raise TableNotFound(f"table {parsed.plain}: {_lost_schema_text(path)}")
             known = ", ".join(self.list_tables(parsed.database)) or "none"
             raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
         if parsed.branch != MAIN and not list_schema_ids(self.file_io, path, parsed.branch):
@@ -588,3 +609,9 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     for feature in unsupported(after, Purpose.WRITE):
         if feature not in known:
             raise UnsupportedFeature(feature, store.name)
+
+
+def _lost_schema_text(path: str) -> str:
+    """Return the error text and the next step for the folder ``path``, which has snapshots but no schema file."""
+    remedy = "put schema-0 and the later schema files back from a copy"
+    return f"{path} has snapshots but no file in schema/; {remedy} (a `dredge copy-table` at work writes them last)"

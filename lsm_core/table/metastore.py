@@ -6,7 +6,7 @@ Source: Paimon `FileSystemCatalog`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from lsm_core.errors import CorruptFile, StorageRefused
 from lsm_core.format.schema import TableSchema
@@ -53,6 +53,27 @@ class FolderMetastore:
         reason.
         """
         return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
+
+    def folders_without_schema(self, database: str, tables: Collection[str]) -> list[str]:
+        """Return the names of the folders of a database that have snapshots but no schema file, sorted.
+
+        Such a folder is a table whose schema files were lost, or the target of a copy at work. It does not count as a
+        table.
+
+        Args:
+            database: name of the database.
+            tables: names of the database's tables, whose folders are not looked at.
+        """
+        folders = (folder for folder in self._folders(self.database_path(database)) if folder.name not in tables)
+        return sorted(folder.name for folder in folders if self._lacks_schema(folder.path))
+
+    def lacks_schema(self, name: TableName) -> bool:
+        """Return whether the folder of a table has snapshots but no schema file."""
+        return self._lacks_schema(self._path(name))
+
+    def _lacks_schema(self, path: str) -> bool:
+        snapshots = (status.name.startswith("snapshot-") for status in self.file_io.list_dir(f"{path}/snapshot"))
+        return any(snapshots) and not store.list_schema_ids(self.file_io, path)
 
     def has_table(self, name: TableName) -> bool:
         """Return whether a table exists."""

@@ -219,11 +219,14 @@ def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
     troubles: list[str] = []
     for database in databases:
         try:
-            full_names = [f"{database}.{name}" for name in catalog.list_tables(database)]
+            listed = catalog.list_tables(database)
+            lost_schemas = catalog.list_lost_schemas(database, listed)
         except Exception as error:  # noqa: BLE001  (one database stops no other)
             troubles.append(f"database {database!r} is left out: {error}")
             continue
+        full_names = [f"{database}.{name}" for name in listed]
         tables += [name for name in full_names if name.isprintable()]
+        troubles += [f"table {name} is left out: {text}" for name, text in lost_schemas.items() if name.isprintable()]
         troubles += [
             f"table {name!r} is left out: its name cannot be shown" for name in full_names if not name.isprintable()
         ]

@@ -15,6 +15,7 @@ from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.cli.app import run
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
+from platform_core.resources.warehouse import list_tables
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR
 
@@ -430,3 +431,24 @@ def test_options_without_effect_are_told_by_status(shell: Shell) -> None:
     message = "warning: db.t sets options that have no effect here: metastore.tag-to-partition\n"
     assert message in shell("status").out
     assert shell("status", "--json").json[0]["without_effect"] == ["metastore.tag-to-partition"]
+
+
+def test_a_table_without_schema_files_is_named_with_the_remedy(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = shell.place / "db.db" / "t"
+    (root.parent / "empty").mkdir()
+    (root / "schema").rename(root / "kept")
+    text = f"{root} has snapshots but no file in schema/; put schema-0 and the later schema files back from a copy"
+    for words in (("status", "db.t"), ("repair", "db.t"), ("check", "db.t")):
+        answer = shell(*words)
+        assert answer.code == 1 and f"dredge: table db.t: {text}" in answer.err, words
+    assert f"warning: db.t is left out: {text}" in shell("status").err
+    assert run(["doctor", "-w", str(shell.place), "--json"]) == 1
+    assert f"db.t is left out: {text}" in capsys.readouterr().out
+    assert list_tables(Catalog(shell.place)) == (
+        [],
+        [f"table db.t is left out: {text} (a `dredge copy-table` at work writes them last)"],
+    )
+    (root / "kept").rename(root / "schema")
+    assert shell("status", "db.t").code == 0 and "left out" not in shell("status").err

@@ -21,7 +21,7 @@ import typer
 from lsm_core.cli.completion import table_names as names_offered
 from lsm_core.cli.render import print_json, print_table
 from lsm_core.cli.verbs.common import AsJson, Warehouse, open_catalog, read_catalog_options
-from lsm_core.cli.verbs.inspection import table_names
+from lsm_core.cli.verbs.inspection import list_lost_schemas, table_names
 from lsm_core.clock import SystemClock
 from lsm_core.errors import DredgeError
 
@@ -283,6 +283,8 @@ def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Fi
         yield Finding("guarantee", verdict, f"{which}: {text}")
     for name, why in broken.items():
         yield Finding("table", FindingVerdict.FAIL, f"{name} cannot be opened: {why}")
+    for line in list_lost_schemas(catalog, names) if store is None else ():
+        yield Finding("table", FindingVerdict.FAIL, line)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,6 +91,24 @@ def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str
     return names, broken
 
 
+def list_lost_schemas(catalog: Catalog, names: Collection[str]) -> list[str]:
+    """Return a line for each folder of a warehouse that has snapshots but no schema file, so that it is no table.
+
+    Databases that cannot be listed are left out, because `table_names` reports them.
+
+    Args:
+        catalog: catalog of the warehouse.
+        names: full names of its tables.
+    """
+    lines: list[str] = []
+    for database in catalog.list_databases():
+        tables = {table for found, _, table in (name.partition(".") for name in names) if found == database}
+        with suppress(DredgeError, OSError):
+            lost = catalog.list_lost_schemas(database, tables)
+            lines += [f"{name} is left out: {text}" for name, text in lost.items()]
+    return lines
+
+
 def select_tables(names: Sequence[str], pattern: str, root: str) -> list[str]:
     """Return the tables of a warehouse that match a pattern.
 
@@ -169,7 +188,7 @@ def status(
         _show_status(catalog.root, ranked)
         if ranked:
             say(source)
-    for line in _collect_notices():
+    for line in (*_collect_notices(), *(list_lost_schemas(catalog, names) if table is None else ())):
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
         failures = (f"{name}: {error}" for name, error in broken.items())
