@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from dredge.platform_core.resources.warehouse import list_tables
 from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.cli.app import run
 from lsm_core.errors import InvalidOption
 from lsm_core.metadata.store import TableStore
-from platform_core.resources.warehouse import list_tables
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR
 
