@@ -98,7 +98,8 @@ class RollingWriter:
         self._most_rows = max(1, int(store.options.get("target-file-row-num")))
         self._file_rows = 0
         self._level = level
-        self._block = int(store.options.get("file.block-size") or _BLOCK_BYTES)
+        block = store.options.get("file.block-size")
+        self._block = int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
         self._format = format_of(store.options, level)
         self._index = IndexWriter.of(store)
         self._sink: FileSink | None = None

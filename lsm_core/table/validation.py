@@ -18,6 +18,7 @@ import pyarrow as pa
 from lsm_core.errors import DredgeError, InvalidData, InvalidOption, InvalidSchema, UnsupportedFeature
 from lsm_core.files import SpillSpace
 from lsm_core.files.formats import require_usable, settings
+from lsm_core.files.formats.writer_settings import is_setting
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.format.schema import DataField, TableSchema
 from lsm_core.json_text import require_whole
@@ -441,7 +442,7 @@ def _check_files(schema: TableSchema, options: TableOptions, table: str, before:
     """
     options_now, options_before = canonical(schema.options), {} if before is None else canonical(before.options)
     new = {key for key in options_now.keys() | options_before.keys() if options_now.get(key) != options_before.get(key)}
-    if before is None or new.intersection(settings()):
+    if before is None or new.intersection(settings()) or any(map(is_setting, new)):
         require_usable(options)
     if "spill-compression" in new:
         SpillSpace.of(options)

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
-from lsm_core.files.formats import parquet
+from lsm_core.files.formats import parquet, writer_settings
 from lsm_core.files.formats.protocol import FileFormat, FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -106,7 +106,7 @@ _SETTINGS: Final = (
 
 def settings() -> tuple[str, ...]:
     """Return the keys of the options whose valid values depend on the file format."""
-    return (*_SETTINGS, *(size for name in _NAMES for size in _format(name).sizes))
+    return (*_SETTINGS, *writer_settings.KEYS, *(size for name in _NAMES for size in _format(name).sizes))
 
 
 def require_usable(options: TableOptions) -> None:
@@ -140,6 +140,10 @@ def require_usable(options: TableOptions) -> None:
     for format_name in _NAMES:
         for key in _format(format_name).sizes:
             options.given_size(key, 1)
+    writer_settings.parquet_settings(options, parquet.codec_of, {}, 1)
+    writer_settings.orc_settings(options, pa.schema([]))
+    if writer_settings.AVRO_CODEC in options.raw:
+        writer_settings.avro_codec(options, "zstd", _format("avro").codec_of)
 
 
 def _require_codec(name: str, codec: str, table: str) -> None:

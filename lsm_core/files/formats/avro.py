@@ -20,6 +20,7 @@ from lsm_core.files.formats.guard import (
 )
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector
+from lsm_core.files.formats.writer_settings import avro_codec
 from lsm_core.format import avro
 from lsm_core.format.avro import RecordDecoder, avro_schema, encode_rows, fields_of, record_of
 from lsm_core.format.stats import ColumnValues
@@ -138,7 +139,7 @@ def open_sink(
         UnsupportedFeature: a type that Paimon's Avro files cannot store.
     """
     del dictionary, delta  # only Parquet uses these
-    name = codec_of(codec, options.table)
+    name = avro_codec(options, codec, codec_of)
     return AvroSink(file_io, path, sample, codec=name, level=options.zstd_level, table=options.table)
 
 

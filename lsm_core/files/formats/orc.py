@@ -31,6 +31,7 @@ from lsm_core.files.formats.guard import (
 from lsm_core.files.formats.orc_footer import BATCH_BYTES, decoded_sizes
 from lsm_core.files.formats.protocol import FileFormat, WholeFileSource
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, leaf_arrays, leaf_types, map_field
+from lsm_core.files.formats.writer_settings import orc_settings
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept
@@ -226,8 +227,8 @@ def open_sink(
         stripe_size=int(stripe),
         compression_block_size=options.given_size("orc.compress.size", _BLOCK_SIZE),
         row_index_stride=options.given_size("orc.row.index.stride", _ROW_INDEX_STRIDE),
-        dictionary_key_size_threshold=_DICTIONARY_SHARE,
         batch_size=_BATCH_ROWS,
+        **{"dictionary_key_size_threshold": _DICTIONARY_SHARE, **orc_settings(options, sample.schema)},
     )
 
 

@@ -11,7 +11,7 @@ list of schema elements is rewritten; the remaining footer is unchanged, byte fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +65,7 @@ from lsm_core.files.formats.parquet_pages import (
 from lsm_core.files.formats.protocol import FileFormat
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.thrift import Struct
+from lsm_core.files.formats.writer_settings import leaf_paths, parquet_settings
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO, Kept, ahead
@@ -90,7 +91,12 @@ CODECS: Final = {
 }
 _PAGE_SIZE: Final = 1024 * 1024
 _LEAST_BATCH_ROWS: Final = 1_024
-SIZES: Final = ("parquet.page.size", "parquet.page.row.count.limit", "parquet.dictionary.page.size")
+SIZES: Final = (
+    "parquet.block.size",
+    "parquet.page.size",
+    "parquet.page.row.count.limit",
+    "parquet.dictionary.page.size",
+)
 """Parquet options that are sizes in bytes, or numbers of rows, at least 1."""
 _FOOTER: Final = "footer"
 _FOOTER_SHARE: Final = 8
@@ -160,10 +166,14 @@ class ParquetSink:
         path: str,
         sample: pa.Table,
         *,
-        codec: str,
+        codec: str | Mapping[str, str],
         level: int,
         dictionary: Sequence[str] | None = (),
+        only_dictionary: bool = False,
+        plain: Sequence[str] = (),
         delta: Sequence[str] = (),
+        page_version: str = "1.0",
+        bloom_filters: Mapping[str, Mapping[str, Any]] | None = None,
         page_size: int = _PAGE_SIZE,
         page_rows: int | None = None,
         dictionary_size: int | None = None,
@@ -175,10 +185,15 @@ class ParquetSink:
             path: path of the file.
             sample: first rows, with the schema; they show which columns have repeated values. A text column that is an
                 Arrow dictionary is written as a dictionary if the file gets one for the column, else as plain text.
-            codec: Arrow's name of the codec.
+            codec: Arrow's name of the codec, or this name by path of each column.
             level: compression level of zstd.
             dictionary: columns that get a dictionary in any case; None for no dictionaries.
+            only_dictionary: whether other columns get no dictionary, even if their values repeat.
+            plain: columns that never get a dictionary.
             delta: columns that are delta-encoded.
+            page_version: version of the data pages, "1.0" or "2.0".
+            bloom_filters: number of distinct values (`ndv`) and false-positive probability (`fpp`) of each Bloom
+                filter, by path of the column.
             page_size: bytes of a page.
             page_rows: largest number of rows of a page; None for Arrow's default.
             dictionary_size: largest size of a column's dictionary in bytes; None for Arrow's default.
@@ -187,7 +202,10 @@ class ParquetSink:
 
         self.path = path
         self.rows = 0
-        repeating = [] if dictionary is None else repeating_columns(sample, dictionary, delta)
+        repeating = [] if dictionary is None else repeating_columns(sample, dictionary, [*delta, *plain])
+        delta = [name for name in delta if name not in repeating]
+        if only_dictionary:
+            repeating = [name for name in repeating if name in (dictionary or ())]
         dictionary_columns = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
         self._coded = [name for name in dictionary_columns if name in repeating]
         self._schema: pa.Schema = plain_schema(sample.schema)
@@ -211,7 +229,9 @@ class ParquetSink:
                 use_deprecated_int96_timestamps=bool(wide),
                 version="2.6",
                 compression=codec,
-                compression_level=level if codec == "zstd" else None,
+                compression_level=_levels(codec, level),
+                data_page_version=page_version,
+                bloom_filter_options=dict(bloom_filters) if bloom_filters else None,
                 use_dictionary=repeating,
                 data_page_size=page_size,
                 max_rows_per_page=page_rows,
@@ -269,6 +289,13 @@ class ParquetSink:
         self._writer.is_open = False
 
 
+def _levels(codec: str | Mapping[str, str], level: int) -> Any:
+    """Return the compression level for Arrow, by column where codecs differ; only zstd has levels here."""
+    if isinstance(codec, str):
+        return level if codec == "zstd" else None
+    return {path: level for path, name in codec.items() if name == "zstd"} or None
+
+
 def _batch_rows(sample: pa.Table, coded: Sequence[str], page_size: int) -> int:
     """Return the number of rows that the writer encodes at a time.
 
@@ -318,14 +345,22 @@ def open_sink(
         dictionary: columns that get a dictionary in any case.
         delta: columns that are delta-encoded.
     """
-    rows_limited, dictionary_limited = (option in options.raw for option in SIZES[1:])
+    rows_limited, dictionary_limited = (option in options.raw for option in SIZES[2:])
+    leaves = leaf_paths(list(sample.schema))
+    settings = parquet_settings(options, codec_of, leaves, ROW_GROUP_ROWS)
+    default_codec = settings.codec or codec_of(codec, options.table)
+    is_coded = options.get("parquet.enable.dictionary") is not False
     return ParquetSink(
         file_io,
         path,
         sample,
-        codec=codec_of(codec, options.table),
-        level=options.zstd_level,
-        dictionary=None if options.get("parquet.enable.dictionary") is False else dictionary,
+        codec={path: settings.codecs.get(path, default_codec) for path in leaves} if settings.codecs else default_codec,
+        level=settings.level,
+        dictionary=[*(dictionary if is_coded else ()), *settings.coded] if is_coded or settings.coded else None,
+        only_dictionary=not is_coded,
+        plain=settings.plain,
+        page_version=settings.page_version,
+        bloom_filters=settings.bloom_filters,
         delta=delta,
         page_size=options.given_size("parquet.page.size", _PAGE_SIZE),
         page_rows=options.given_size("parquet.page.row.count.limit", 0) if rows_limited else None,
