@@ -60,7 +60,16 @@ def _run(house: Path, block: Block) -> None:
 
 
 def test_there_is_a_recipe_for_each_kind_of_addition() -> None:
-    assert _RECIPES == ["Add a merge function", "Add an action", "Add a check", "Add a file format"]
+    assert _RECIPES == [
+        "Add a merge function",
+        "Add an action",
+        "Add a check",
+        "Add a file format",
+        "Add an option",
+        "Add a verb to the command line",
+        "Add a catalog",
+        "Add a sensor",
+    ]
 
 
 @pytest.mark.parametrize("recipe", _RECIPES)
