@@ -548,8 +548,6 @@ class RefusalRule(StrEnum):
     """Readers see only compacted rows, so undoing the compaction would hide rows from readers."""
     CHANGES_TOLD = "changes-told"
     """The compaction to undo sent its changes to streams; a later compaction would send these changes a second time."""
-    TOO_MUCH = "too-much"
-    """The plan would change such a large share of the table that random failures cannot be the cause."""
     NOT_NAMED = "not-named"
     """An operation that permanently deletes all rows of a table needs the table's name twice."""
     STILL_HELD = "still-held"

@@ -735,11 +735,9 @@ _CATCHING_UP = 8
 
 
 class Phase(StrEnum):
-    """Phases of an operation, in order; a commit enters READ_BASE, WRITE_MANIFESTS, PUBLISH and CLEAN."""
+    """Phases of a commit, in order."""
 
-    PLAN = "plan"
     READ_BASE = "read_base"
-    WRITE_FILES = "write_files"
     WRITE_MANIFESTS = "write_manifests"
     PUBLISH = "publish"
     CLEAN = "clean"

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lsm_core.errors import ColumnNotFound, InvalidOption, TableNotFound, UnsupportedFeature
+from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, TableNotFound, UnsupportedFeature
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import tags
+from lsm_core.read.partition_choice import chosen_partitions
 from lsm_core.sql.call_statement import CallStatement
 from lsm_core.sql.describing import describe, shown
 from lsm_core.sql.statements import (
@@ -242,6 +243,12 @@ def spec_of(table: str, schema: TableSchema, spec: Mapping[str, Any]) -> dict[st
 def _(statement: DropPartitions, session: Session) -> StatementResult:
     table = session.catalog.table(statement.name)
     specs = [spec_of(statement.name, table.schema, spec) for spec in statement.partitions]
+    for spec in () if statement.if_exists else specs:
+        if not chosen_partitions(table.store, {"partitions": [spec]}):
+            values = ",".join(f"{name}={'null' if value is None else value}" for name, value in spec.items())
+            raise InvalidFilter(
+                f"table {statement.name} has no partition {values}; DROP IF EXISTS PARTITION leaves out missing ones"
+            )
     return committed_result(statement.name, table.drop_partitions(specs))
 
 

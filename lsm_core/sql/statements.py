@@ -140,7 +140,7 @@ class DropPartitions:
     Attributes:
         name: table.
         partitions: specs of the partitions to drop.
-        if_exists: whether the statement has IF EXISTS.
+        if_exists: whether missing partitions are no error.
     """
 
     name: str

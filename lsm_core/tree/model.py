@@ -331,19 +331,6 @@ class Levels:
         """Size of all files (bytes)."""
         return sum(f.size for f in self.files)
 
-    def awaited(self, needs_lookup: bool) -> bool:
-        """Return whether level 0 has files that a compaction must move to a higher level.
-
-        This is the case if compactions look up keys. Until then the changelog lacks the changes of these files, or
-        readers that skip level 0 do not see their rows.
-
-        Args:
-            needs_lookup: whether compactions look up keys.
-
-        Source: `MergeTreeCompactManager.compactNotCompleted`, without its condition on running tasks.
-        """
-        return needs_lookup and bool(self._by_level.get(0))
-
     def validate(self) -> None:
         """Check the invariants of the files.
 

@@ -14,6 +14,7 @@ from lsm_core.errors import (
     DatabaseExists,
     DatabaseNotFound,
     DredgeError,
+    InvalidFilter,
     InvalidOption,
     InvalidSchema,
     TableExists,
@@ -173,6 +174,9 @@ def test_tables_are_renamed_emptied_and_dropped(catalog: Catalog) -> None:
     assert rows(catalog, "SHOW PARTITIONS db.t PARTITION (DT = 'b')") == [("dt=b/h=1",), ("dt=b/h=2",)]
     assert run(catalog, "TRUNCATE TABLE db.t PARTITION (dt = 'b', h = 2)").snapshot_id == 2
     run(catalog, "ALTER TABLE db.t DROP IF EXISTS PARTITION (dt = 'a', h = '1'), PARTITION (dt='c')")
+    assert catalog.table("db.t").to_arrow(["id"]).to_pylist() == [{"id": 2}]
+    with pytest.raises(InvalidFilter, match=r"no partition dt=c; DROP IF EXISTS PARTITION leaves"):
+        run(catalog, "ALTER TABLE db.t DROP PARTITION (dt = 'b', h = 1), PARTITION (dt = 'c')")
     assert catalog.table("db.t").to_arrow(["id"]).to_pylist() == [{"id": 2}]
     run(catalog, "TRUNCATE TABLE db.t")
     assert run(catalog, "TRUNCATE TABLE db.t").message.endswith("no row was changed")

@@ -76,10 +76,9 @@ class PurgeReport(CommitReport):
         trash_ids: ids of the deletion records, which can be restored until ``not_before_ms``.
         not_before_ms: time from which a sweep may delete the recorded files (epoch ms), None without such files.
         failed: files that could not be deleted.
-        held: not used, always empty.
     """
 
-    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "held": "held", "failed": "not deleted"}
+    left_alone: ClassVar[Mapping[str, str]] = {"declined": "left alone", "failed": "not deleted"}
 
     rows: int = 0
     snapshots: int = 0
@@ -89,7 +88,6 @@ class PurgeReport(CommitReport):
     trash_ids: tuple[str, ...] = ()
     not_before_ms: int | None = None
     failed: tuple[Declined, ...] = ()
-    held: tuple[Declined, ...] = ()
 
     @property
     def changed(self) -> bool:
