@@ -10,7 +10,6 @@ it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ from lsm_core.maintenance import newest_compaction
 
 if TYPE_CHECKING:
     import pandas as pd
-
-os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 MAX_ROWS: Final = 500_000
 MERGED_ROWS: Final = 200_000
@@ -613,6 +610,7 @@ def _new_source(*, in_spark: bool) -> tuple[Any, Any]:
     import great_expectations as gx
 
     context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(enable=False)
     context.variables.progress_bars = {"globally": False}
     return context, context.data_sources.add_spark("rows") if in_spark else context.data_sources.add_pandas("rows")
 

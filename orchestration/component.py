@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field
 
-from dredge.orchestration.definitions import build_definitions, pause_garbage_collector
+from dredge.orchestration.definitions import build_definitions
+from dredge.platform_core.names import NAME_VARIABLE
 from dredge.platform_core.policies.policy_files import POLICIES_VARIABLE
-from dredge.platform_core.resources.spark_resource import CONFIG_VARIABLE, RUNNER_VARIABLE, flat_spark_config
-from dredge.platform_core.resources.warehouse import CATALOG_VARIABLE, WAREHOUSE_VARIABLE
+from dredge.platform_core.resources.spark_resource import (
+    CONFIG_VARIABLE,
+    REMOTE_VARIABLE,
+    RUNNER_VARIABLE,
+    SUBMIT_VARIABLE,
+    flat_spark_config,
+)
+from dredge.platform_core.resources.warehouse import (
+    CATALOG_VARIABLE,
+    CLOCK_VARIABLE,
+    REPLAY_VARIABLE,
+    WAREHOUSE_VARIABLE,
+)
+from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
+
+Value = str | int | float | bool
 
 
 class WarehouseParameters(BaseModel):
@@ -39,12 +54,96 @@ class WarehouseScaffolder(Scaffolder[WarehouseParameters]):
         scaffold_component(request, {"warehouse": request.params.warehouse})
 
 
+class SensorSettings(dg.Model, dg.Resolvable):
+    """Sensors of the platform."""
+
+    enabled: bool | None = Field(None, description="whether sensors are switched on at the start (default: true)")
+    seconds: int | None = Field(None, description="interval of the table sensors in seconds (default: 30)")
+    budget_seconds: float | None = Field(None, description="time budget of a tick in seconds (default: 20)")
+    watch_seconds: int | None = Field(None, description="interval of the sensor watch in seconds (default: 60)")
+
+
+class ScheduleSettings(dg.Model, dg.Resolvable):
+    """Schedules of the platform, as cron expressions in UTC."""
+
+    enabled: bool | None = Field(None, description="whether schedules are switched on at the start (default: true)")
+    retention: str | None = Field(None, description="cron of the expiry of snapshots and partitions")
+    expectations: str | None = Field(None, description="cron of the great-expectations suites")
+    health: str | None = Field(None, description="cron of the ranking of all tables")
+    maintenance: str | None = Field(None, description="cron of the job maintain")
+    orphans: str | None = Field(None, description="cron of the plans to remove orphan files")
+    audit: str | None = Field(None, description="cron of the job audit")
+
+
+class AlertSettings(dg.Model, dg.Resolvable):
+    """Channels of alerts. Addresses are secrets: take them from the environment, ``{{ env.SLACK_ADDRESS }}``."""
+
+    webhook: str | None = Field(None, description="http(s) address to which alerts are posted as JSON")
+    slack: str | None = Field(None, description="http(s) address of Slack's incoming webhook")
+    email: str | None = Field(None, description="recipients, separated by commas")
+    smtp: str | None = Field(None, description="address of the mail server, smtp:// or smtps://")
+    sender: str | None = Field(None, description="sender of the mails")
+
+
+class LinkSettings(dg.Model, dg.Resolvable):
+    """Addresses (http or https) of web servers for links, and folders that they serve."""
+
+    dagster: str | None = Field(None, description="Dagster's web server, which reloads the code location by itself")
+    ui: str | None = Field(None, description="Dagster's web server in links of alerts and the report")
+    runbook: str | None = Field(None, description="page of the runbook in alerts")
+    data_docs: str | None = Field(None, description="server of the Data Docs of great-expectations")
+    report: str | None = Field(None, description="server of the report on all tables")
+    report_folder: str | None = Field(None, description="folder of the report on all tables")
+    metrics_folder: str | None = Field(None, description="folder of node_exporter's textfile collector")
+
+
+_VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "sensors": {
+        "enabled": "DREDGE_SENSORS",
+        "seconds": "DREDGE_SENSOR_SECONDS",
+        "budget_seconds": "DREDGE_SENSOR_BUDGET",
+        "watch_seconds": "DREDGE_WATCH_SECONDS",
+    },
+    "schedules": {
+        "enabled": "DREDGE_SCHEDULES",
+        "retention": "DREDGE_RETENTION_CRON",
+        "expectations": "DREDGE_EXPECTATIONS_CRON",
+        "health": "DREDGE_HEALTH_CRON",
+        "maintenance": "DREDGE_MAINTENANCE_CRON",
+        "orphans": "DREDGE_ORPHANS_CRON",
+        "audit": "DREDGE_AUDIT_CRON",
+    },
+    "alerts": {
+        "webhook": "DREDGE_ALERT_WEBHOOK",
+        "slack": "DREDGE_ALERT_SLACK",
+        "email": "DREDGE_ALERT_EMAIL",
+        "smtp": "DREDGE_ALERT_SMTP",
+        "sender": "DREDGE_ALERT_FROM",
+    },
+    "links": {
+        "dagster": "DREDGE_DAGSTER_URL",
+        "ui": "DREDGE_UI_URL",
+        "runbook": "DREDGE_RUNBOOK_URL",
+        "data_docs": "DREDGE_DATA_DOCS_URL",
+        "report": "DREDGE_REPORT_URL",
+        "report_folder": "DREDGE_REPORT_DIR",
+        "metrics_folder": "DREDGE_METRICS_DIR",
+    },
+}
+"""Variable of the platform for each typed field, by group. Errors name the variable."""
+_FURTHER: Final = frozenset(
+    {CATALOG_VARIABLE, CLOCK_VARIABLE, NAME_VARIABLE, REMOTE_VARIABLE, REPLAY_VARIABLE, SUBMIT_VARIABLE}
+)
+"""Further variables of the platform that `settings` accepts."""
+
+
 @dg.scaffold_with(WarehouseScaffolder)
 class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
-    """Maintains all Apache Paimon tables of a warehouse: compaction, retention, checks and health.
+    """Maintains the Apache Paimon tables of a warehouse: compaction, retention, checks and health.
 
-    Use at most one component per code location. Its settings are passed to ticks, runs and checks through environment
-    variables.
+    Use at most one component per code location. It changes nothing in the process that loads it: no environment
+    variable, no setting of the garbage collector. What a field does not set comes from the environment variables of
+    the platform.
     """
 
     warehouse: str = Field(
@@ -54,15 +153,24 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         ),
         examples=["/data/warehouse", "s3://lake/warehouse"],
     )
-    catalog_options: dict[str, str | int | float | bool] = Field(
+    name: str | None = Field(
+        None, description="first part of all asset keys, and part of pools (default: name of the warehouse's folder)"
+    )
+    catalog_options: dict[str, Value] = Field(
         default_factory=dict, description="options of the catalog (a JDBC catalog, locks); no secrets"
     )
+    include: list[str] = Field(
+        default_factory=lambda: ["*"],
+        description="patterns (* and ?) of the tables to maintain, database.table",
+        examples=[["shop.*"]],
+    )
+    exclude: list[str] = Field(default_factory=list, description="patterns of the tables to leave out")
     policies: str = Field("", description="YAML file of policies; a relative path starts at the folder of defs.yaml")
     runner: Literal["spark", "local", "pipes"] = Field(
         "spark",
         description=(
             "runner of bucket tasks: on Spark, in the run's own process (without Java), or by a program that "
-            "DREDGE_SPARK_SUBMIT starts"
+            "spark_submit starts"
         ),
     )
     spark_config: dict[str, Any] = Field(
@@ -70,8 +178,24 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         description="settings of Spark, as dagster-pyspark's resources take them, flat or nested; no secrets",
         examples=[{"spark.driver.memory": "4g"}],
     )
-    settings: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="other variables of the platform, like DREDGE_SENSOR_SECONDS"
+    spark_submit: str | None = Field(
+        None, description="with the runner pipes: command line, without a script, that applies plans on a cluster"
+    )
+    sensors: SensorSettings = Field(default_factory=SensorSettings, description="intervals and switch of sensors")
+    schedules: ScheduleSettings = Field(default_factory=ScheduleSettings, description="times and switch of schedules")
+    alerts: AlertSettings = Field(default_factory=AlertSettings, description="channels of alerts")
+    links: LinkSettings = Field(default_factory=LinkSettings, description="addresses and folders of pages")
+    settings: dict[str, Value] = Field(
+        default_factory=dict, description="variables of the platform without a field of their own, such as DREDGE_CLOCK"
+    )
+    translation: (
+        Annotated[TranslationFn[TableCard], TranslationFnResolver[TableCard](lambda card: {"table": card})] | None
+    ) = Field(
+        None,
+        description=(
+            "attributes of the two assets of each table: group_name, tags, owners, metadata, description; table has "
+            "name, primary_keys, partition_keys, options and comment. The key is fixed"
+        ),
     )
     executor: bool = Field(
         default=True,
@@ -84,22 +208,33 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         Raises:
             InvalidOption: a setting is invalid, or is not a variable of the platform.
         """
-        unknown = next((name for name in self.settings if not name.startswith("DREDGE_")), None)
+        known = _FURTHER.union(*(group.values() for group in _VARIABLES.values()))
+        unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
-            raise InvalidOption("settings", unknown, "a variable of the platform (DREDGE_...)")
+            accepted = "a variable of the platform (DREDGE_...) without a field in defs.yaml"
+            raise InvalidOption("settings", unknown, accepted)
         path = self.warehouse if "://" in self.warehouse else str(context.project_root / self.warehouse)
         variables = {WAREHOUSE_VARIABLE: path, RUNNER_VARIABLE: self.runner, **_as_texts(self.settings)}
+        for group, fields in _VARIABLES.items():
+            values = getattr(self, group).model_dump(exclude_none=True)
+            variables |= {fields[field]: text for field, text in _as_texts(values).items()}
+        optional = {NAME_VARIABLE: self.name, SUBMIT_VARIABLE: self.spark_submit}
+        variables |= {name: text for name, text in optional.items() if text is not None}
         if self.catalog_options:
             variables[CATALOG_VARIABLE] = json.dumps(_as_texts(self.catalog_options))
         if self.spark_config:
             variables[CONFIG_VARIABLE] = json.dumps(flat_spark_config(self.spark_config))
         if self.policies:
             variables[POLICIES_VARIABLE] = str(context.path / self.policies)
-        os.environ.update(variables)
-        with pause_garbage_collector():
-            return build_definitions(executor=dg.in_process_executor if self.executor else None)
+        return build_definitions(
+            executor=dg.in_process_executor if self.executor else None,
+            include=self.include,
+            exclude=self.exclude,
+            variables=variables,
+            translation=self.translation,
+        )
 
 
-def _as_texts(values: Mapping[str, str | int | float | bool]) -> dict[str, str]:
-    """Convert YAML values (numbers, true and false) to texts for environment variables."""
+def _as_texts(values: Mapping[str, Value]) -> dict[str, str]:
+    """Convert YAML values (numbers, true and false) to texts of variables."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from dredge.orchestration.sensors import catalog_sensor, failure_sensor, idle_se
 from dredge.orchestration.sensors.status_board import StatusBoard
 from dredge.orchestration.warehouse_health import warehouse_health_asset
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import allow_early_features
 from dredge.platform_core.policies import Policies, Policy, PolicySource, policy_source
 from dredge.platform_core.resources import LedgerResource, SparkResource, WarehouseResource
 from dredge.platform_core.resources.listing import describe_with_listing, listing_file
@@ -41,6 +42,15 @@ from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
 
 _LOG = logging.getLogger(__name__)
+Translation = Callable[[dg.AssetSpec, TableCard], dg.AssetSpec]
+"""Hook that returns the attributes of a table's asset (group, tags, owners, metadata ...)."""
+_ALERTS: Final = "DREDGE_ALERT_"
+"""Prefix of variables with secret addresses, which resources must not show."""
+_OBJECTS_A_COLLECTION: Final = (100_000, 20, 20)
+"""Thresholds of the garbage collector in processes of the code location.
+
+Objects of definitions live as long as the process. With Python's default of 700, the collector scans them repeatedly.
+"""
 DEMO_VARIABLE: Final = "DREDGE_DEMO"
 """Environment variable that `dredge demo` sets, so that the code location also has the replay and the stream job."""
 
@@ -49,6 +59,11 @@ def build_definitions(
     environment: Mapping[str, str] | None = None,
     only: Collection[dg.AssetKey] | None = None,
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    *,
+    include: Sequence[str] = ("*",),
+    exclude: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    translation: Translation | None = None,
 ) -> dg.Definitions:
     """Return the definitions for the warehouse that the environment names.
 
@@ -59,13 +74,19 @@ def build_definitions(
             and sensors are defined in each of these cases. With None and a warehouse without tables, only the sensor
             `catalog` is defined, which waits for the first table.
         executor: executor of the runs, or None for the code location's own.
+        include: patterns (``*`` and ``?``) of the names of tables, ``db.table``, to maintain.
+        exclude: patterns of the names of tables to leave out.
+        variables: variables of the platform that have priority over ``environment``, also in ticks and runs.
+        translation: function that returns the attributes to show of a table's asset; it cannot change the key.
 
     Raises:
         InvalidOption: a variable is invalid; the message names the variable. Errors of the policy file are reported on
             ticks instead.
     """
-    values = os.environ if environment is None else environment
-    warehouse = WarehouseResource.from_environment(values)
+    values = {**(os.environ if environment is None else environment), **(variables or {})}
+    names.set_warehouse_name((variables or {}).get(names.NAME_VARIABLE))
+    shown_variables = {name: text for name, text in (variables or {}).items() if not name.startswith(_ALERTS)}
+    warehouse = WarehouseResource.from_environment(values, include=include, exclude=exclude, variables=shown_variables)
     settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
     policies, listing = source.current(), listing_file(values, warehouse)
     cards = (
@@ -100,6 +121,8 @@ def build_definitions(
     except InvalidOption as error:  # an invalid file must not stop sensors: its asset declarations are ignored
         declared = replace(policies, trouble=f"{error}; all asset declarations of the file are ignored")
         _LOG.error("%s", declared.trouble)
+    if translation is not None:
+        defs = _translate(defs, shown, warehouse.path, translation)
     if cards or only is not None:
         automation = _automation(cards, warehouse.path, source, declared, settings, listing, values)
     else:  # only the sensor that waits for the first table
@@ -110,6 +133,35 @@ def build_definitions(
     from dredge.assets.demo.replay import add_demo  # source and jobs of the demo only
 
     return add_demo(defs, warehouse.path, settings)
+
+
+def _translate(
+    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_path: str, translation: Translation
+) -> dg.Definitions:
+    """Return definitions whose assets of tables have the attributes that a translation returns.
+
+    Raises:
+        InvalidOption: the translation changes a key, by which sensors, runs and checks find the table.
+    """
+    cards_of = {
+        key: card
+        for card in cards
+        for key in (names.data_key(warehouse_path, card.name), names.layout_key(warehouse_path, card.name))
+    }
+
+    def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
+        card = cards_of.get(spec.key)
+        translated = spec if card is None else translation(spec, card)
+        if translated.key != spec.key:
+            raise InvalidOption(
+                f"translation of {spec.key.to_user_string()}: key",
+                translated.key.to_user_string(),
+                "the asset's own key (the setting `name` sets its first part)",
+            )
+        return translated
+
+    with allow_early_features():
+        return defs.map_asset_specs(func=translate)
 
 
 def _cards_of(
@@ -129,7 +181,7 @@ def _cards_of(
     if not asset_keys:
         return []
     catalog = warehouse.catalog()
-    present = _keys_of(warehouse, list_tables(catalog)[0])
+    present = _keys_of(warehouse, list_tables(warehouse)[0])
     dropped = [
         key.path for key in asset_keys - present.keys() if len(key.path) == 3 and key.path[-1].endswith(names.LAYOUT)
     ]
@@ -217,8 +269,10 @@ def _automation(
 def pause_garbage_collector() -> Iterator[None]:
     """Disable the garbage collector while definitions are built, and freeze the objects of the definitions afterwards.
 
-    Definitions live as long as the process. With a thousand tables, repeated collections take a third of the time.
+    Only for processes of this code location. Definitions live as long as the process. With a thousand tables, repeated
+    collections take a third of the time.
     """
+    gc.set_threshold(*_OBJECTS_A_COLLECTION)
     gc.disable()
     try:
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -143,7 +142,7 @@ def warehouse_health_asset(
         report_conditions(context, warehouse, cards, current_policies)
         now_ms = warehouse.time().now_ms()
         states = state_samples([line.evaluation for line in lines], now_ms)
-        write_metrics(warehouse.path, "states", states, os.environ)
+        write_metrics(warehouse.path, "states", states, warehouse.environment())
         for line in lines[:_SHOWN]:
             context.log.info("%s: %s; next: %s", line.need.table, line.status.line(now_ms), line.status.next_step())
         pending_plans = dg.MetadataValue.md(
@@ -187,7 +186,7 @@ def report_tables(
         policies: policies in force.
     """
     try:
-        settings = Settings.from_environment()
+        settings = Settings.from_environment(warehouse.environment())
         files = report_files(warehouse.path, settings, context.instance.root_directory)
         if files is None:
             return {}
@@ -217,7 +216,8 @@ def rank_warehouse(
     Returns:
         A line for every table, the table that needs a person most urgently first.
     """
-    return [_make_line(evaluation) for evaluation in evaluate_states(warehouse, instance, cards, policies)]
+    settings = Settings.from_environment(warehouse.environment())
+    return [_make_line(evaluation) for evaluation in evaluate_states(warehouse, instance, cards, policies, settings)]
 
 
 def _make_line(evaluation: TableEvaluation) -> TableLine:

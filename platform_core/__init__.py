@@ -9,11 +9,3 @@ nor great_expectations.
 
 if __name__ == "platform_core":  # a second copy of every module would exist beside that of `dredge`
     raise ImportError("`platform_core` is now `dredge.platform_core`: rename it in imports and in Dagster's YAML files")
-
-import gc
-
-gc.set_threshold(100_000, 20, 20)
-"""Threshold of the garbage collector. Objects of imports and definitions live as long as the process.
-
-With Python's default of 700, the collector scans these objects repeatedly, which takes a seventh of the import time.
-"""

@@ -145,9 +145,25 @@ def warehouse_name(path: str) -> str:
     return configured_name() or part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
 
 
+_component_name: str | None = None
+
+
+def set_warehouse_name(name: str | None) -> None:
+    """Set the name of the warehouse in this process, which has priority over `DREDGE_WAREHOUSE_NAME`.
+
+    Args:
+        name: name from the component, or None for that of the environment.
+    """
+    global _component_name  # noqa: PLW0603  (a code location has one warehouse)
+    _component_name = name
+
+
 def configured_name() -> str:
-    """Return the warehouse name of `DREDGE_WAREHOUSE_NAME` as a safe part of a Dagster name, or "" if it is not set."""
-    text = os.environ.get(NAME_VARIABLE, "").strip()
+    """Return the name of the warehouse as a safe part of a Dagster name, or "" if none is set.
+
+    The name is that of the component or else of `DREDGE_WAREHOUSE_NAME`.
+    """
+    text = (os.environ.get(NAME_VARIABLE, "") if _component_name is None else _component_name).strip()
     return part(text) if text else ""
 
 

@@ -52,7 +52,7 @@ def audit_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
     """Verify the newest compaction of each table in a sample again."""
     config = AuditConfig(**context.op_config)
     start_seconds, audited = time.monotonic(), 0
-    tables, left_out = list_tables(warehouse.catalog())
+    tables, left_out = list_tables(warehouse)
     policies = policy_source(warehouse.policy_file).current()
     for line in left_out:
         context.log.warning(line)

@@ -57,7 +57,7 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
     places = SuitePlaces(
         keys=keys_folder(context.instance),
         docs=docs_folder(context.instance) if config.data_docs else None,
-        docs_url=Settings.from_environment().data_docs_url,
+        docs_url=Settings.from_environment(warehouse.environment()).data_docs_url,
     )
     chosen = _choose_tables(describe_warehouse(warehouse), config)
 

@@ -71,7 +71,7 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
     tables, cause, hours = str(config["tables"]).strip(), str(config["cause"]).strip(), float(config["hours"])
     by, reason = (visible(" ".join(str(config[key]).split())) for key in ("by", "reason"))
     now_ms = SystemClock().now_ms()
-    known, _ = list_tables(warehouse.catalog())
+    known, _ = list_tables(warehouse)
     matches = [table for table in known if fnmatchcase(table, tables)]
     conditions = [condition.value for condition in AlertCondition if fnmatchcase(condition.value, cause)]
     problem = ""

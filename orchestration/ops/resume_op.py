@@ -32,7 +32,7 @@ def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> N
         dg.Failure: a table does not exist, or no table or reason is given. Then no table is resumed.
     """
     tables, reason = list(context.op_config["tables"]), " ".join(str(context.op_config["reason"]).split())
-    known, _ = list_tables(warehouse.catalog())
+    known, _ = list_tables(warehouse)
     unknown = [table for table in tables if table not in known]
     if unknown or not tables or not reason:
         problem = (

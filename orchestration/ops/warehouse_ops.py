@@ -288,7 +288,7 @@ def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: Ru
 )
 def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Plan the removal of orphan files, table by table, for a person to approve."""
-    tables, left_out = list_tables(warehouse.catalog())
+    tables, left_out = list_tables(warehouse)
     policies = policy_source(warehouse.policy_file).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)

@@ -109,7 +109,11 @@ def evaluate_states(
     """
     opened = [open_table(warehouse, card, policies.of(card.name)) for card in cards]
     tables = [table for table in opened if isinstance(table, OpenTable)]
-    troubles = {} if instance is None else find_sensor_trouble(instance, settings or Settings.from_environment())
+    troubles = (
+        {}
+        if instance is None
+        else find_sensor_trouble(instance, settings or Settings.from_environment(warehouse.environment()))
+    )
     conditions = {} if instance is None else find_conditions(instance, warehouse, [card.name for card in cards])
     stopped = frozenset(
         table

@@ -101,7 +101,7 @@ def _evaluate(
 ) -> list[TableEvaluation]:
     """Return the evaluations of the chosen tables, or of all tables if `tables` is None."""
     catalog = warehouse.catalog()
-    chosen = [table for table in list_tables(catalog)[0] if tables is None or table in tables]
+    chosen = [table for table in list_tables(warehouse)[0] if tables is None or table in tables]
     cards = [describe_table(catalog, table) for table in chosen]
     return evaluate_states(warehouse, instance, cards, load_policies(), plan_seconds=_PLAN_SECONDS)
 

@@ -136,6 +136,6 @@ def find_cards(warehouse: WarehouseResource, patterns: Sequence[str]) -> tuple[l
         TableNotFound: a pattern matches no table.
     """
     catalog = warehouse.catalog()
-    tables, left_out = list_tables(catalog)
+    tables, left_out = list_tables(warehouse)
     chosen = {name for pattern in patterns or ["*"] for name in select_tables(tables, pattern, catalog.root)}
     return [describe_table(catalog, table) for table in sorted(chosen)], left_out

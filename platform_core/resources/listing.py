@@ -45,7 +45,9 @@ class _ListingEntry:
 def listing_file(environment: Mapping[str, str], warehouse: WarehouseResource) -> Path | None:
     """Return the path of a warehouse's stored listing (cached table descriptions), or None without DAGSTER_HOME."""
     home = environment.get(_HOME, "").strip()
-    identity = json.dumps([warehouse.path, sorted(warehouse.catalog_options.items())])
+    identity = json.dumps(
+        [warehouse.path, sorted(warehouse.catalog_options.items()), warehouse.include, warehouse.exclude]
+    )
     return Path(home) / "dredge" / f"tables-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json" if home else None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,9 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             for no file.
         policy_file: path of the YAML file of policies, or "".
         catalog_options: options of the catalog, such as JDBC settings; no secrets.
+        include: patterns (``*`` and ``?``) of the names of tables, ``db.table``, that the platform maintains.
+        exclude: patterns of the names of tables that it leaves out.
+        variables: variables of the platform (`DREDGE_...`) that have priority over those of the process.
     """
 
     path: str
@@ -52,13 +56,42 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     replay_state: str = ""
     policy_file: str = ""
     catalog_options: dict[str, str] = Field(default_factory=dict)
+    include: list[str] = Field(default_factory=lambda: ["*"])
+    exclude: list[str] = Field(default_factory=list)
+    variables: dict[str, str] = Field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of this process, overridden by those of the resource."""
+        return {**os.environ, **self.variables}
+
+    def covers(self, table: str) -> bool:
+        """Return whether the platform maintains a table, by the patterns `include` and `exclude`.
+
+        Args:
+            table: full name of the table.
+        """
+        included = any(fnmatchcase(table, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(table, pattern) for pattern in self.exclude)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] | None = None) -> WarehouseResource:
+    def from_environment(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        include: Sequence[str] = ("*",),
+        exclude: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
+    ) -> WarehouseResource:
         """Read the resource from the environment.
 
         The variables are ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK``, ``DREDGE_REPLAY_STATE``
         and ``DREDGE_POLICIES``.
+
+        Args:
+            environment: variables, or None for those of this process.
+            include: patterns of the tables to maintain.
+            exclude: patterns of the tables to leave out.
+            variables: further variables that ticks and runs read from the resource, or None.
 
         Raises:
             InvalidOption: a value is invalid, or the clock cannot be read.
@@ -70,6 +103,9 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
             policy_file=values.get(POLICIES_VARIABLE, "").strip(),
             catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
+            include=list(include),
+            exclude=list(exclude),
+            variables=dict(variables or {}),
         )
         resource.time()
         return resource
@@ -202,14 +238,21 @@ def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
-def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
-    """Return all full table names, sorted, and a line for each database or table that cannot be listed.
+def list_tables(warehouse: WarehouseResource) -> tuple[list[str], list[str]]:
+    """Return the names of the tables to maintain, and a line for each database or table that cannot be listed.
 
     A warehouse that does not exist has no tables.
+
+    Args:
+        warehouse: the warehouse, whose patterns choose the tables.
+
+    Returns:
+        Full names of tables, sorted, and the lines.
 
     Raises:
         InvalidOption: the warehouse is not a readable folder.
     """
+    catalog = warehouse.catalog()
     try:
         databases = catalog.list_databases()
     except (OSError, CorruptFile) as error:
@@ -224,7 +267,7 @@ def list_tables(catalog: Catalog) -> tuple[list[str], list[str]]:
         except Exception as error:  # noqa: BLE001  (one database stops no other)
             troubles.append(f"database {database!r} is left out: {error}")
             continue
-        full_names = [f"{database}.{name}" for name in listed]
+        full_names = [name for table in listed if warehouse.covers(name := f"{database}.{table}")]
         tables += [name for name in full_names if name.isprintable()]
         troubles += [f"table {name} is left out: {text}" for name, text in lost_schemas.items() if name.isprintable()]
         troubles += [
@@ -249,7 +292,7 @@ def describe_warehouse(
         InvalidOption: the warehouse is not a readable folder.
     """
     catalog = warehouse.catalog()
-    names, left_out = list_tables(catalog)
+    names, left_out = list_tables(warehouse)
     if troubles is not None:
         troubles += left_out
     else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
+import logging
 import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -18,7 +21,8 @@ from dagster.components.component_scaffolding import scaffold_object
 from dredge.orchestration.component import PaimonWarehouse
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import allow_early_features
-from dredge.platform_core.resources import SparkResource
+from dredge.platform_core.resources.settings import Settings
+from lsm_core import Catalog
 from tests.docs.pages import ROOT
 from tests.support.platform import commit, keyed_table
 
@@ -42,10 +46,13 @@ def project(tmp_path: Path) -> Iterator[Path]:
         "def revenue() -> None: ...\n"
     )
     commit(keyed_table(root, ORDERS), 2)
+    named = names.configured_name()
     with mock.patch.dict(os.environ), mock.patch.object(sys, "path", [str(folder / "src"), *sys.path]):
         for name in [name for name in os.environ if name.startswith("DREDGE_")]:
             del os.environ[name]
         yield folder
+    names.set_warehouse_name(None)
+    assert names.configured_name() == named
     for name in [name for name in sys.modules if name.split(".")[0] == "lake_team"]:
         del sys.modules[name]
 
@@ -74,7 +81,53 @@ def test_what_the_command_line_scaffolds_loads_beside_the_project_s_own_assets(p
     root = str(project / "wh")
     assert {names.data_key(root, ORDERS), names.layout_key(root, ORDERS), dg.AssetKey("revenue")} <= keys
     assert {names.SORTED_RUN_SENSOR, names.CATALOG_SENSOR} <= {sensor.name for sensor in repository.sensor_defs}
-    assert os.environ["DREDGE_WAREHOUSE"] == root
+
+
+def test_the_process_of_the_host_is_left_as_it_was(project: Path) -> None:
+    file = project / "src" / "lake_team" / "defs" / "warehouse" / "defs.yaml"
+    written(project, "  warehouse: wh\n  runner: local\n  policies: policies.yaml\n  sensors: {seconds: 5}\n")
+    file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
+    state = dict(os.environ), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), logging.root.handlers[:]
+    loaded(project)
+    assert state == (
+        dict(os.environ),
+        gc.get_threshold(),
+        gc.isenabled(),
+        gc.get_freeze_count(),
+        logging.root.handlers[:],
+    )
+
+
+def test_an_import_leaves_the_process_as_it_was() -> None:
+    program = (
+        "import dagster, gc, os, signal\n"
+        "def state(): return (dict(os.environ), gc.get_threshold(), gc.get_freeze_count(), "
+        "[signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)])\n"
+        "before = state()\n"
+        f"import {TYPE.rpartition('.')[0]}, dredge.checks.expectations, lsm_core.table\n"
+        "assert state() == before, (before, state())"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_patterns_choose_tables_and_a_translation_their_attributes(project: Path) -> None:
+    root = project / "wh"
+    for table in ("shop.tmp_1", "crm.people"):
+        commit(keyed_table(root, table), 1)
+    written(
+        project,
+        "  warehouse: wh\n  runner: local\n  name: lake\n  include: ['shop.*']\n  exclude: ['*.tmp_*']\n"
+        "  translation:\n    group_name: \"{{ table.name.split('.')[0] }}_tables\"\n    owners: ['team:lake']\n"
+        "    tags: {keys: \"{{ table.primary_keys | join('_') }}\"}\n",
+    )
+    graph = loaded(project).asset_graph
+    tables = {key.to_user_string() for key in graph.get_all_asset_keys() if key.path[0] == "lake"}
+    assert tables == {"lake/shop/orders", "lake/shop/orders_layout", "lake/warehouse_health"}
+    for key in ("lake/shop/orders", "lake/shop/orders_layout"):
+        node = graph.get(dg.AssetKey(key.split("/")))
+        assert (node.group_name, node.owners) == ("shop_tables", ["team:lake"])
+        assert node.tags["keys"] == "_".join(Catalog(str(root)).table(ORDERS).primary_keys)
+    assert graph.get(dg.AssetKey(["lake", "shop", "orders"])).metadata["dagster/table_name"].value == ORDERS
 
 
 def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
@@ -82,7 +135,9 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
         project,
         "  warehouse: '{{ env.LAKE }}'\n  runner: local\n  policies: policies.yaml\n"
         "  spark_config: {spark: {driver: {memory: 4g}}, spark.sql.shuffle.partitions: 3}\n"
-        "  settings: {DREDGE_SENSOR_SECONDS: '5'}\n  executor: false\n",
+        "  settings: {DREDGE_SENSOR_SECONDS: '5'}\n  sensors: {enabled: false}\n  executor: false\n"
+        "  schedules: {enabled: false, audit: '@daily'}\n  links: {data_docs: 'http://docs'}\n"
+        "  alerts: {webhook: 'https://hooks.example/secret'}\n",
     )
     file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
     os.environ["LAKE"] = str(project / "wh")
@@ -90,15 +145,21 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     data = names.data_key(str(project / "wh"), ORDERS)
     assert repository.asset_graph.get(data).owners == ["team:lake"]
     assert repository.get_sensor_def(names.SORTED_RUN_SENSOR).minimum_interval_seconds == 5
-    values = {name: text for name, text in os.environ.items() if name.startswith("DREDGE_")}
-    assert values["DREDGE_RUNNER"] == "local"
-    settings = SparkResource.from_environment().spark_config
-    assert settings == {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "3"}
-    assert values["DREDGE_POLICIES"] == str(file.with_name("policies.yaml"))
+    sensor = repository.get_sensor_def(names.SORTED_RUN_SENSOR)
+    assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
+    schedule = repository.get_schedule_def(f"{names.AUDIT_JOB}_schedule")
+    assert (schedule.cron_schedule, schedule.default_status) == ("@daily", dg.DefaultScheduleStatus.STOPPED)
+    with dg.build_resources(dict(repository.get_top_level_resources())) as resources:
+        assert (resources.spark.runner, resources.warehouse.path) == ("local", str(project / "wh"))
+        assert resources.spark.spark_config == {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "3"}
+        assert resources.warehouse.policy_file == str(file.with_name("policies.yaml"))
+        settings = Settings.from_environment(resources.warehouse.environment())
+        assert (settings.data_docs_url, settings.audit_cron) == ("http://docs", "@daily")
+        assert "secret" not in str(resources.warehouse), "the web page shows resources"
 
 
 def test_the_old_name_of_the_component_is_answered_with_the_new_one(project: Path) -> None:
-    written(project, "  warehouse: wh\n", "orchestration.component.PaimonWarehouse")
+    written(project, "  warehouse: wh\n", "dredge.orchestration.component.PaimonWarehouse")
     with pytest.raises(Exception, match=r"orchestration\.component") as caught:
         loaded(project)
     errors = []
@@ -117,6 +178,10 @@ def test_the_old_name_of_the_component_is_answered_with_the_new_one(project: Pat
         ("  warehouse: wh\n  spark_config: {driver.memory: 4g}\n", "'spark_config' cannot be 'driver.memory'"),
         ("  warehouse: wh\n  runner: flink\n", "'spark', 'local' or 'pipes'"),
         ("  warehouse: wh\n  runner: pipes\n", "DREDGE_SPARK_SUBMIT"),
+        ("  warehouse: wh\n  settings: {DREDGE_RUNNER: local}\n", "without a field in defs.yaml"),
+        ("  warehouse: wh\n  schedules: {audit: soon}\n", "DREDGE_AUDIT_CRON"),
+        ("  warehouse: wh\n  sensors: {second: 3}\n", "second"),
+        ("  warehouse: wh\n  translation: {key: orders}\n", "the asset's own key"),
         ("  runner: local\n", "warehouse\n  Field required"),
     ],
 )

@@ -20,11 +20,16 @@ def _backend(program: str, **chosen: str) -> str:
     return done.stdout.strip()
 
 
-def test_arrow_is_told_before_it_is_loaded() -> None:
-    assert _backend("import lsm_core; " + _SHOWN) == "system"
+def test_an_import_changes_nothing() -> None:
+    assert _backend("import lsm_core, lsm_core.table, lsm_core.compact; " + _SHOWN) == _backend(_SHOWN) != "system"
 
 
-def test_a_merge_tells_arrow_where_it_was_loaded_first() -> None:
+def test_the_command_line_has_it_from_the_start() -> None:
+    program = "import sys; sys.argv = ['dredge', '--version']\ntry:\n    from lsm_core.cli.app import main; main()\nexcept SystemExit:\n    "
+    assert _backend(program + _SHOWN).splitlines()[-1] == "system"
+
+
+def test_a_merge_switches_arrow() -> None:
     assert _backend("import pyarrow; import lsm_core; " + _MERGES + _SHOWN) == "system"
 
 
