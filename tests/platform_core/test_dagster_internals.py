@@ -86,4 +86,5 @@ def test_nothing_else_leans_on_dagster_s_inside() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"(from|import) dagster\._", path.read_text())
     }
-    assert leaning == {"platform_core/dagster_internals.py", "orchestration/launcher.py"}
+    configured = {"orchestration/instance.py", "orchestration/launcher.py"}  # classes that `dagster.yaml` may name
+    assert leaning == {"platform_core/dagster_internals.py", *configured}
