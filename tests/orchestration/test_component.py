@@ -104,7 +104,7 @@ def test_an_import_leaves_the_process_as_it_was() -> None:
         "def state(): return (dict(os.environ), gc.get_threshold(), gc.get_freeze_count(), "
         "[signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)])\n"
         "before = state()\n"
-        f"import {TYPE.rpartition('.')[0]}, dredge.checks.expectations, lsm_core.table\n"
+        "import dredge.orchestration.component, dredge.checks.expectations, lsm_core.table\n"
         "assert state() == before, (before, state())"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
@@ -159,7 +159,7 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
 
 
 def test_the_old_name_of_the_component_is_answered_with_the_new_one(project: Path) -> None:
-    written(project, "  warehouse: wh\n", "dredge.orchestration.component.PaimonWarehouse")
+    written(project, "  warehouse: wh\n", "orchestration.component.PaimonWarehouse")
     with pytest.raises(Exception, match=r"orchestration\.component") as caught:
         loaded(project)
     errors = []
