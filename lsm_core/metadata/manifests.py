@@ -702,6 +702,11 @@ def tracks_rows(store: TableStore) -> bool:
     return bool(store.options.get("row-tracking.enabled")) and not store.has_primary_key
 
 
+def evolves(store: TableStore) -> bool:
+    """Return whether the rows of the table may be spread over several files, matched by row id (data evolution)."""
+    return bool(store.options.get("data-evolution.enabled")) and tracks_rows(store)
+
+
 def tracked_schema(schema: TableSchema, *, unnumbered: bool = False) -> TableSchema:
     """Return ``schema`` with `_ROW_ID` and `_SEQUENCE_NUMBER` (BIGINT) after its columns.
 

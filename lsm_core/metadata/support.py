@@ -25,6 +25,8 @@ _UNREAD_TYPES = frozenset({TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNO
 """Column types that cannot be read; a read is possible if it leaves these columns out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
 """Types of `_UNREAD_TYPES`, and types whose values are in separate files."""
+_INLINE_BLOBS = ("blob-descriptor-field", "blob-external-storage-field", "blob-view-field")
+"""Options that list BLOB columns whose data files hold references to other files."""
 _UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.VARIANT, TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
 """Types by which rows cannot be sorted."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
@@ -34,7 +36,6 @@ _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
 # Boolean options that change the meaning of rows or the files to write, with their names for messages.
 _SWITCHES_READ = {
-    "data-evolution.enabled": "data evolution",
     "chain-table.enabled": "chain tables",
     "pk-clustering-override": "primary-key tables clustered by other columns",
     "query-auth.enabled": "query authorisation",
@@ -330,6 +331,21 @@ def require_appends_only(store: TableStore, operation: str) -> None:
         )
 
 
+def require_whole_rows(store: TableStore, operation: str) -> None:
+    """Refuse an operation that needs files with all columns of their rows.
+
+    Args:
+        store: the table.
+        operation: the operation, for the message.
+
+    Raises:
+        UnsupportedFeature: the table has data evolution, so a file may have only some columns of its rows.
+    """
+    if manifests.evolves(store):
+        reason = "a file may have only some columns of its rows"
+        raise UnsupportedFeature(f"{operation} with 'data-evolution.enabled' = 'true': {reason}", store.name)
+
+
 def _unsupported_by_schema(
     store: TableStore, purpose: Purpose, columns: Collection[str] | None = None
 ) -> Iterator[str]:
@@ -344,7 +360,11 @@ def _unsupported_by_schema(
     for field in store.schema.fields:
         is_left_out = columns is not None and field.name not in columns and not _is_merge_column(store, field.name)
         refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
-        if any(inner_type.root in refused for inner_type in field.type.with_inner()):
+        if purpose is Purpose.READ and field.type.root is TypeRoot.BLOB and manifests.evolves(store):
+            inline = next((key for key in _INLINE_BLOBS if field.name in _names_in(store, key)), None)
+            if inline is not None and not is_left_out:
+                yield f"column '{field.name}' of '{inline}'"
+        elif any(inner_type.root in refused for inner_type in field.type.with_inner()):
             yield f"column '{field.name}' of type {field.type.with_nullable(nullable=True)}"
     if purpose is Purpose.COMPACT and store.options.get(_MERGES_BRANCHES):
         yield f"compaction with '{_MERGES_BRANCHES}' = 'true': a merge of branches needs the files of every commit"
@@ -352,8 +372,17 @@ def _unsupported_by_schema(
         yield from _unsupported_buckets(store)
         yield from _unsupported_indexes(store)
         yield from _unsupported_variants(store, purpose)
+    if store.options.get("data-evolution.enabled") and not manifests.evolves(store):
+        yield "data evolution without 'row-tracking.enabled', or with a primary key"
+    elif purpose is Purpose.COMPACT and manifests.evolves(store):
+        yield "compaction with 'data-evolution.enabled' = 'true': run Paimon's compaction, which keeps the row ids"
     if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
         yield from _unsupported_clustering(store)
+
+
+def _names_in(store: TableStore, key: str) -> set[str]:
+    """Return the column names that an option lists."""
+    return {name.strip() for name in str(store.options.get(key) or "").split(",")}
 
 
 def _unsupported_variants(store: TableStore, purpose: Purpose) -> Iterator[str]:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar, as_dictionaries, distinct, plain
+from lsm_core.arrays import arrow_array, arrow_scalar, as_dictionaries, distinct, numpy_array, plain
 from lsm_core.errors import ColumnNotFound, InvalidFilter
 from lsm_core.files import open_append
 from lsm_core.files.positions import Unwanted
@@ -29,10 +30,11 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import branches, manifests
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
 from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
-from lsm_core.metadata.manifests import live_entries, stores_row_ids, tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable
 from lsm_core.options import whole_number
+from lsm_core.read.evolution import read_evolved
 from lsm_core.read.merge_read import read_bucket_merged, repeating_texts
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import (
@@ -43,7 +45,7 @@ from lsm_core.read.prune import (
     prune_files,
     prune_partitions,
 )
-from lsm_core.read.splits import Split, cut
+from lsm_core.read.splits import Split, bucket_numbers, cut, row_id_groups
 from lsm_core.read.table_versions import Version, naming_lost_version, require_same_columns, resolve
 
 Batches = Generator[pa.RecordBatch, None, None]
@@ -402,13 +404,33 @@ def plan_version(
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
     entries = prune_buckets(schema, entries, predicate, store.options.bucket_function)
     disjoint = keyed and hidden and compacted_only(store) and not has_unmarked_levels(store, entries)
-    entries = prune_files(store, entries, predicate, disjoint=disjoint)
+    entries = (
+        _prune_evolved(store, entries, predicate)
+        if evolves(store)
+        else prune_files(store, entries, predicate, disjoint=disjoint)
+    )
     deletions = deletion_vectors(store, snapshot, partitions_chosen)
     require_in_place(store, snapshot, entries)
     splits = cut(store, entries, deletions, disjoint=disjoint)
     if limit is not None and predicate is None:
         splits = _first_splits(splits, whole_number(limit, "limit", store.name, least=0), deletions.keys())
     return Scan(snapshot, splits, store, chosen, predicate, dictionaries)
+
+
+def _prune_evolved(store: TableStore, entries: pa.Table, predicate: Predicate | None) -> pa.Table:
+    """Return the files of a data-evolution table that a filter needs.
+
+    Statistics can exclude a file only if no other file has the same row ids, and if the file has all columns.
+    """
+    if predicate is None or not entries.num_rows:
+        return entries
+    order, starts = row_id_groups(store, entries, bucket_numbers(entries))
+    sizes = np.diff(np.r_[starts, entries.num_rows])
+    alone = np.zeros(entries.num_rows, np.bool_)
+    alone[order] = np.repeat(sizes == 1, sizes)
+    alone &= numpy_array(pc.is_null(entries.column("write_cols")))
+    pruned = prune_files(store, entries.filter(arrow_array(alone)), predicate)
+    return pa.concat_tables([entries.filter(arrow_array(~alone)), pruned])
 
 
 def _first_splits(
@@ -566,10 +588,9 @@ def read_split(
     store = store_of_split(store, split)
     if split.raw:
         source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
+    elif not store.has_primary_key:
+        source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed)
     else:
-        deletions = {
-            file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector
-        }
         source = read_bucket_merged(
             store,
             split.partition,
@@ -577,7 +598,7 @@ def read_split(
             split.files,
             columns=needed,
             sections=split.sections,
-            deletions=deletions,
+            deletions=split.vectors,
             budget=budget,
             dictionaries=texts,
         )

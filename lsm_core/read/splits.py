@@ -25,6 +25,7 @@ from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.json_text import parse_json
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
+from lsm_core.metadata.manifests import evolves
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import Section, sections_of
 
@@ -53,7 +54,8 @@ class Split:
         partition: BinaryRow bytes of the partition.
         bucket: number of the bucket.
         raw: whether the result is the rows of ``files``, one file after the other. If False, each of ``sections`` is
-            merged, in key order, and the result has no deleted rows. ``files`` lists each file once in both cases.
+            merged, in key order, and the result has no deleted rows. In append tables (data evolution) the columns of
+            ``files`` are then matched by row id. ``files`` lists each file once in all cases.
         raw_convertible: whether the split is raw by Paimon's stricter rule, which other engines use. A split of several
             key-disjoint files is raw here, but in Paimon only where the whole bucket needs no merging.
         file_count: number of files.
@@ -137,6 +139,11 @@ class Split:
     def deletions(self) -> tuple[DeletionFile | None, ...]:
         """The deletion vector (index file, offset, length) of each file; None for a file without one."""
         return self._load_parts().deletions
+
+    @property
+    def vectors(self) -> dict[str, DeletionFile]:
+        """The deletion vectors by file name."""
+        return {file.file_name: vector for file, vector in zip(self.files, self.deletions, strict=True) if vector}
 
     def _load_parts(self) -> SplitFiles:
         if self._parts is None:
@@ -230,8 +237,10 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
     if not entries.num_rows:
         return ()
     groups = _groups(entries)
-    keyed = bool(store.schema.primary_keys)
-    items = _items_by_key(store, entries, groups, disjoint) if keyed else _items_by_age(entries, groups)
+    if store.schema.primary_keys:
+        items = _items_by_key(store, entries, groups, disjoint)
+    else:
+        items = _items_by_row_id(store, entries, groups) if evolves(store) else _items_by_age(entries, groups)
     ordered = entries.take(arrow_array(items.order)).combine_chunks()
     maker = _SplitMaker(store, ordered, deletions)
     return tuple(maker.splits(items, groups[items.order]))
@@ -274,6 +283,46 @@ def _items_by_age(entries: pa.Table, groups: Ints) -> _Items:
     order = np.lexsort((created, numpy_array(entries.column("min_sequence_number")), groups))
     every = np.ones(len(order), dtype=np.bool_)
     return _Items(order, np.arange(len(order), dtype=np.int64), every, every)
+
+
+def _items_by_row_id(store: TableStore, entries: pa.Table, groups: Ints) -> _Items:
+    """Return the files of a data-evolution table by bucket and row id; files with the same row ids form one item.
+
+    Raises:
+        CorruptFile: a file has no row ids.
+    """
+    order, starts = row_id_groups(store, entries, groups)
+    single = np.diff(np.r_[starts, entries.num_rows]) == 1
+    return _Items(order, starts, single, single)
+
+
+def row_id_groups(store: TableStore, entries: pa.Table, groups: Ints) -> tuple[Ints, Ints]:
+    """Return the order of files by bucket and row id, and the places in this order where a new range of row ids begins.
+
+    Args:
+        store: the table.
+        entries: live files (`ENTRY_SCHEMA`).
+        groups: number of each file's bucket.
+
+    Raises:
+        CorruptFile: a file has no row ids.
+    """
+    if entries.column("first_row_id").null_count:
+        raise CorruptFile(store.manifest_dir, "a data-evolution table has files whose rows have no ids")
+    first = numpy_array(entries.column("first_row_id")).astype(np.int64)
+    order = np.lexsort((first, groups))
+    first, count, group = first[order], numpy_array(entries.column("row_count"))[order], groups[order]
+    changes = np.r_[True, group[1:] != group[:-1]]
+    step = int((first + count).max()) + 1
+    offsets = np.cumsum(changes).astype(np.int64) * step  # keeps the ranges of different buckets apart
+    reached = np.maximum.accumulate(offsets + first + count)
+    begins = np.r_[True, (offsets + first)[1:] >= reached[:-1]]
+    return order, np.flatnonzero(begins)
+
+
+def bucket_numbers(entries: pa.Table) -> Ints:
+    """Return a number for each entry: one number per bucket, ascending by partition bytes and bucket."""
+    return _groups(entries)
 
 
 def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: bool) -> _Items:
@@ -362,8 +411,8 @@ class _SplitMaker:
         ``place`` is their partition and bucket. ``raw``: the files need no merge, so no sections are computed.
         """
         files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
-        sections = () if raw else tuple(sections_of(self._store, files))
-        if not raw:
+        sections = () if raw or not self._store.has_primary_key else tuple(sections_of(self._store, files))
+        if sections:
             files = [file for section in sections for file in section.files]
         vectors = self._deletions.get(place, {})
         return SplitFiles(tuple(files), sections, tuple(vectors.get(file.file_name) for file in files))

@@ -33,7 +33,7 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
         ({"file.format": "lance"}, "file format 'lance'", READ),
         ({"file.format.per.level": "0:csv"}, "file format 'csv'", READ),
         ({"bucket": "-2", "changelog-producer": "input"}, "postponed buckets", WRITE),
-        ({"data-evolution.enabled": "true"}, "data evolution", READ),
+        ({"data-evolution.enabled": "true"}, "data evolution without", READ),
         ({"type": "format-table"}, "format-table", READ),
         ({"scan.fallback-snapshot-branch": "b"}, "fallback branches", READ),
         ({"sequence.snapshot-ordering": "true", "bucket": "-2"}, "postponed buckets .* 'sequence", WRITE),

@@ -25,6 +25,7 @@ from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.read.evolution import read_evolved
 from lsm_core.read.merge_read import decoded_row_bytes, read_bucket_merged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions
@@ -278,12 +279,17 @@ def split_rows(choice: Choice, split: Split, *, deletes: bool = False) -> Rows:
     store = store_of_split(choice.store, split)
     choice = choice if store is choice.store else replace(choice, store=store)
     if not store.has_primary_key or (split.raw and not deletes):
-        with closing(read_raw(store, split, columns=choice.needed, predicate=choice.predicate)) as batches:
+        place = split.partition, split.bucket
+        rows = (
+            read_raw(store, split, columns=choice.needed, predicate=choice.predicate)
+            if split.raw
+            else read_evolved(store, place, split.files, split.vectors, choice.needed)
+        )
+        with closing(rows) as batches:
             for batch in batches:
                 yield from _unless_empty(choice.keep(batch, int(RowKind.INSERT)))
         return
-    vectors = {file.file_name: vector for file, vector in zip(split.files, split.deletions, strict=True) if vector}
-    merged = merged_rows(choice, (split.partition, split.bucket), split.files, vectors, deletes=deletes)
+    merged = merged_rows(choice, (split.partition, split.bucket), split.files, split.vectors, deletes=deletes)
     with closing(merged) as batches:
         for batch in batches:
             yield from _unless_empty(choice.keep(batch, batch.column(VALUE_KIND)))

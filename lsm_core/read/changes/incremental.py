@@ -14,7 +14,7 @@ from lsm_core.errors import SnapshotNotFound
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_readable, require_whole_rows
 from lsm_core.read.changes.changed_rows import Choice, Rows, file_rows
 from lsm_core.read.changes.diff import differences
 from lsm_core.read.changes.spans import ScanMode, Span, earliest_kept, read_kept
@@ -39,6 +39,7 @@ def incremental(choice: Choice, span: Span) -> Rows:
     Source: ``IncrementalDeltaStartingScanner``, ``IncrementalDiffStartingScanner``.
     """
     store = choice.store
+    require_whole_rows(store, "reading changes of a table")
     require_readable(store, columns=choice.needed)
     if span.mode is ScanMode.DIFF and not span.empty:
         assert span.start_version is not None

@@ -19,7 +19,7 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import consumers, snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_readable, require_whole_rows
 from lsm_core.options import parse_digits, whole_number
 from lsm_core.read.changes.changed_rows import ROW_KIND, Choice, Rows, file_rows, removed_rows, split_rows
 from lsm_core.read.changes.incremental import added_files, changelog_files, removed_files
@@ -180,6 +180,7 @@ class Follower:
                 never.
         """
         store = choice.store
+        require_whole_rows(store, "streaming reads of a table")
         producer = store.options.changelog_producer if store.has_primary_key else "none"
         overwrites = bool(store.options.get(_OVERWRITE))
         if overwrites and not store.has_primary_key:

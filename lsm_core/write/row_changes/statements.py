@@ -18,7 +18,7 @@ from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, Unsupp
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.support import require_schema, require_writable
+from lsm_core.metadata.support import require_schema, require_whole_rows, require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
@@ -321,6 +321,7 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
         InvalidOption: an option of the table selects an older version (time travel).
         WriterStale: the schema has changed since the table was opened; an UPDATE would lose values of new columns.
     """
+    require_whole_rows(store, "DELETE, UPDATE and MERGE of a table")
     newest = snapshots.latest(store)
     if newest is not None:
         require_schema(store, newest.schema_id, "changing its rows")
