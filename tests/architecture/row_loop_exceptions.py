@@ -17,6 +17,7 @@ ALLOWED: dict[str, str] = {
     "merge/functions/binary_union.py: _fold_group": "bitmaps and sketches are unions of a library; groups of two or more inputs only",
     "merge/functions/binary_union.py: unreadable": "each distinct bitmap or sketch that is written is read by a library once",
     "merge/rows.py: span": "one number per open batch of an input",
+    "files/blob_reader.py: _values_of": "one record per blob of at most 16 MiB or 4,096 blobs, each with a checksum to compute",
     "read/lookup/key_routing.py: buckets_of": "the newest file of a bucket",
     "read/lookup/key_routing.py: __init__": "one item per partition of the keys asked for",
     "read/lookup/key_routing.py: rows": "one number per number of buckets that files were written with",
