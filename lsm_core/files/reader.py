@@ -20,6 +20,7 @@ from lsm_core.files.formats import FileSource
 from lsm_core.files.formats import open_source as open_file
 from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
+from lsm_core.files.shredded_variants import unshred
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.schema import (
     KEY_PREFIX,
@@ -40,8 +41,6 @@ from lsm_core.types.arrow import holds_char, refit, reshape, same_values, unpadd
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 _PADDING = ".orc"
 _KEPT = "columns"
-_VARIANT_FIELDS, _TYPED = ["value", "metadata"], "typed_value"
-_SHREDDING = "variant.shreddingSchema"
 _KEPT_BYTES = 512
 
 
@@ -201,35 +200,13 @@ def _convert_type(array: pa.Array, kind: pa.DataType, name: str, path: str) -> p
         name: name of the column, for messages.
         path: path of the file, for messages.
     """
-    if _is_shredded(array.type, kind):
-        feature = f"shredded VARIANT values (column '{name}' of file {path})"
-        raise UnsupportedFeature(f"{feature}: let Paimon rewrite them without '{_SHREDDING}', or leave the column out")
+    array = unshred(array, kind, path)
     try:
         if pa.types.is_dictionary(kind):
             return refit(array, kind.value_type).dictionary_encode()
         return refit(array, kind)
     except pa.ArrowException as error:
         raise CorruptFile(path, f"column '{name}' is {array.type}, not {kind}: {error}") from error
-
-
-def _is_shredded(stored: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether ``stored`` holds variants, at any depth, whose values are partly in typed fields.
-
-    Args:
-        stored: type of a column in a file.
-        kind: type of the column in the file's schema.
-    """
-    if pa.types.is_struct(stored) and pa.types.is_struct(kind):
-        if [field.name for field in kind] == _VARIANT_FIELDS and stored.get_field_index(_TYPED) >= 0:
-            return True
-        pairs = [(field.type, kind.field(field.name).type) for field in stored if kind.get_field_index(field.name) >= 0]
-    elif pa.types.is_map(stored) and pa.types.is_map(kind):
-        pairs = [(stored.key_type, kind.key_type), (stored.item_type, kind.item_type)]
-    elif pa.types.is_list(stored) and pa.types.is_list(kind):
-        pairs = [(stored.value_type, kind.value_type)]
-    else:
-        return False
-    return any(_is_shredded(*pair) for pair in pairs)
 
 
 @dataclass(frozen=True)

@@ -388,7 +388,7 @@ def _names_in(store: TableStore, key: str) -> set[str]:
 def _unsupported_variants(store: TableStore, purpose: Purpose) -> Iterator[str]:
     """Yield why columns of type VARIANT cannot be written or compacted.
 
-    Paimon stores them in Parquet files only. Files in which it shredded the values cannot be read here.
+    Paimon stores them in Parquet files only.
     """
     names = [
         field.name
@@ -399,9 +399,6 @@ def _unsupported_variants(store: TableStore, purpose: Purpose) -> Iterator[str]:
         return
     others = sorted((_FORMATS & _formats_of(store.options, purpose)) - {"parquet"})
     yield from (f"column '{names[0]}' of type VARIANT in files of format '{name}'" for name in others)
-    if purpose is Purpose.COMPACT:
-        keys = ("variant.shreddingSchema", "variant.inferShreddingSchema")
-        yield from (f"compaction of shredded VARIANT columns ('{key}')" for key in keys if store.options.get(key))
 
 
 def _unsupported_clustering(store: TableStore) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +15,6 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.metadata import Purpose, unsupported
 from tests.support.peers import JavaPaimon, peer_module
 from tests.support.samples import one_in
 
@@ -122,46 +124,104 @@ def test_a_column_that_was_added_is_null_in_older_files(tmp_path: Path, java: Ja
         catalog.alter_table("db.t", [SchemaChange.set_option("file.format", "orc")])
 
 
+SHAPE = json.dumps(
+    {
+        "type": "ROW",
+        "fields": [
+            {
+                "name": "v",
+                "type": {
+                    "type": "ROW",
+                    "fields": [
+                        {"name": "a", "type": "BIGINT"},
+                        {"name": "c", "type": "STRING"},
+                        {"name": "d", "type": "DECIMAL(9, 2)"},
+                        {"name": "t", "type": "BOOLEAN"},
+                        {"name": "l", "type": {"type": "ARRAY", "element": "INT"}},
+                        {"name": "o", "type": {"type": "ROW", "fields": [{"name": "x", "type": "INT"}]}},
+                    ],
+                },
+            }
+        ],
+    }
+)
+LEAVES: list[Any] = [
+    None,
+    0,
+    -1,
+    127,
+    -32769,
+    1 << 40,
+    1.5,
+    12.25,
+    3e300,
+    True,
+    False,
+    "",
+    "x" * 70,
+    "ä€",
+    [],
+    [1, "q", 2.5],
+    {},
+]
+
+
+def drawn(random: Random, depth: int = 0) -> Any:
+    """Return a JSON value, often an object with the fields of `SHAPE`."""
+    if depth > 2 or random.random() < 0.25:
+        return random.choice(LEAVES)
+    if random.random() < 0.2:
+        return [drawn(random, depth + 1) for _ in range(random.choice([0, 1, 3, 300 if depth == 0 else 2]))]
+    typed = {
+        "a": [1, 300, -5, 1 << 50, "no number", None],
+        "c": ["q", "", "y" * 99, 5],
+        "d": [1.25, 99.5, 7, "z"],
+        "t": [True, False, 0],
+        "l": [[], [1, 2], [1, "x"], 7],
+        "o": [{}, {"x": 1}, {"x": "s", "w": [1]}, {"w": 2}, None],
+    }
+    names = random.sample([*typed, "other", "zz", "B"], random.randrange(7))
+    return {name: random.choice(typed[name]) if name in typed else drawn(random, depth + 1) for name in names}
+
+
 @pytest.mark.parametrize("option", ["variant.shreddingSchema", "variant.inferShreddingSchema"])
-def test_shredded_files_are_refused_and_never_read_in_part(tmp_path: Path, option: str) -> None:
+def test_shredded_files_are_read_and_rewritten_as_plain_files(tmp_path: Path, option: str, testrun_uid: str) -> None:
     try:
-        newest = JavaPaimon("2.0.0")
+        newest = JavaPaimon(os.environ.get("DREDGE_PAIMON_VERSION", "2.0.0"))
     except peer_module().PeerMissing as error:
         pytest.skip(f"NOT TESTED: Java Paimon 2.0.0: {error}")
-    shape = (
-        '{"type":"ROW","fields":[{"name":"v","type":{"type":"ROW","fields":'
-        '[{"name":"a","type":"BIGINT"},{"name":"c","type":"STRING"}]}}]}'
-    )
-    value = shape if option == "variant.shreddingSchema" else "true"
+    seed = int(os.environ.get("DREDGE_VARIANTS_SEED") or int(testrun_uid, 16) % 10**6)
+    random = Random(seed)
+    value = SHAPE if option == "variant.shreddingSchema" else "true"
     table = made(tmp_path, "append", **{option: value, "compaction.min.file-num": "2"})
-    rows = [{"k": i, "v": f'{{"a":{i},"b":[1],"c":"q"}}', "a": None, "m": None, "r": None} for i in range(9)]
+    texts = [*DOCUMENTS, *(json.dumps(drawn(random)) for _ in range(150))]
+    if option == "variant.inferShreddingSchema":
+        objects = [text for text in texts if text[0] == "{"]
+        texts = [json.dumps({"a": i, "c": "q", "l": [1], "n": {"x": i}}) for i in range(300)] + objects
+    rows: list[dict[str, Any]] = [
+        {"k": i, "v": text, "a": [text], "m": [["q", text]], "r": {"x": text, "y": 1}} for i, text in enumerate(texts)
+    ]
+    rows.append({"k": len(rows), "v": None, "a": None, "m": None, "r": None})
+
+    def read(name: str = "db.t") -> dict[int, Any]:
+        listed = newest.call("read", warehouse=str(tmp_path), table=name)["rows"]
+        return {row["k"]: tuple(row[name] for name, _ in COLUMNS) for row in listed}
+
     try:
         newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
-        table = Catalog(str(tmp_path)).table("db.t")
-        with pytest.raises(
-            UnsupportedFeature, match=r"shredded VARIANT values \(column 'v' of file .*leave the column"
-        ):
-            table.to_arrow()
-        assert table.to_arrow(columns=["k"]).num_rows == 9
-        assert unsupported(table.store, Purpose.WRITE) == []
-        (reason,) = unsupported(table.store, Purpose.COMPACT)
-        assert reason == f"compaction of shredded VARIANT columns ('{option}')"
-        with pytest.raises(UnsupportedFeature, match="shredded"):
-            table.compact(full=True)
-        Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.remove_option(option)])
-        table = Catalog(str(tmp_path)).table("db.t")
-        assert unsupported(table.store, Purpose.COMPACT) == []
-        newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
-        before = table.latest_snapshot()
-        with pytest.raises(UnsupportedFeature, match="shredded VARIANT values"):
-            table.compact(full=True)
-        assert table.latest_snapshot() == before
-        newest.call("compact", warehouse=str(tmp_path), table="db.t", full=True)
-        table = Catalog(str(tmp_path)).table("db.t")
-        expected = {row["k"]: row["v"] for row in rows}
-        assert table.to_arrow().num_rows == 18
-        table.compact(full=True)
-        listed = newest.call("read", warehouse=str(tmp_path), table="db.t")["rows"]
-        assert {row["k"]: row["v"] for row in listed} == expected and len(listed) == 18
+        expected = read()
+        (path,) = (tmp_path / "db.db" / "t").rglob("bucket-0/*.parquet")
+        assert "typed_value" in str(pq.read_schema(path))
+        plain = table.refresh().to_arrow()
+        catalog = Catalog(str(tmp_path))
+        copy = catalog.create_table("db.plain", Schema(COLUMNS, [], [], {"bucket": "-1"}))
+        copy.write(plain)
+        assert read("db.plain") == expected, f"seed {seed}"
+        table.refresh().write(plain.slice(0, 5))
+        table.refresh().compact(full=True)
+        assert read() == expected, f"seed {seed}"
+        (split,) = table.refresh().plan_scan()
+        assert "typed_value" not in str(pq.read_schema(f"{table.store.root}/bucket-0/{split.files[0].file_name}"))
+        assert all(check.passed for check in table.refresh().check())
     finally:
         newest.close()
