@@ -3,7 +3,7 @@
 The typed fields are encoded again as Java does, so integers take the smallest size. The metadata (the dictionary of
 field names) stays, because it names all fields.
 
-Source: ``ShreddingUtils.rebuild``, Parquet's `VariantShredding.md`.
+Source: ``ShreddingUtils.rebuild``; Parquet's specification of variant shredding.
 """
 
 from __future__ import annotations
