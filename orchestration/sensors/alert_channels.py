@@ -74,6 +74,7 @@ class Alert:
         standing: number of all current findings that raise alerts, new and earlier.
         items: the causes of `new` with their links, in the same order; empty if nothing but the lines is known.
         acknowledged: lines about persons who work on causes.
+        message_id: id of the message, the same if the message is sent again; "" for none.
     """
 
     warehouse: str
@@ -82,6 +83,7 @@ class Alert:
     standing: int = 0
     items: Sequence[AlertItem] = ()
     acknowledged: Sequence[str] = ()
+    message_id: str = ""
 
     @property
     def subject(self) -> str:
@@ -211,7 +213,8 @@ class Webhook(_HttpChannel):
     """POST of a JSON object with ``text`` (for chat services), ``warehouse``, ``new``, ``over``, ``standing``.
 
     ``causes`` repeats ``new`` with severity, condition, owners, first tables, number and links, and ``acknowledged``
-    has a line per person who works on a cause.
+    has a line per person who works on a cause. ``id`` and the header ``Idempotency-Key`` are the same for a message
+    that is sent again, because its answer was lost.
     """
 
     service: ClassVar[str] = "webhook"
@@ -222,6 +225,7 @@ class Webhook(_HttpChannel):
         Redirects are not followed, because a redirect could lead to a host that is not configured.
         """
         content: dict[str, Any] = {
+            "id": alert.message_id,
             "text": escape(alert.text, quote=False),  # else Slack would find links and mentions in the text
             "warehouse": alert.warehouse,
             "new": list(alert.new),
@@ -241,7 +245,7 @@ class Webhook(_HttpChannel):
                 for item in alert.items
             ],
         }
-        _post(self.address, content)
+        _post(self.address, content, alert.message_id)
 
 
 @dataclass(frozen=True)
@@ -252,15 +256,25 @@ class Slack(_HttpChannel):
 
     def send(self, alert: Alert) -> None:
         """Send an alert. Raises OSError if the webhook does not answer with a status 200 to 299."""
-        _post(self.address, {"text": escape(alert.subject, quote=False), "blocks": slack_blocks(alert)})
+        content = {"text": escape(alert.subject, quote=False), "blocks": slack_blocks(alert)}
+        _post(self.address, content, alert.message_id)
 
 
 def _labelled(label: str, text: str) -> str:
     return f"{label} ({text})" if label else text
 
 
-def _post(address: str, content: Mapping[str, Any]) -> None:
-    """Post JSON to an address, with one retry. Raises OSError for an answer other than a status 200 to 299."""
+def _post(address: str, content: Mapping[str, Any], message_id: str) -> None:
+    """Post JSON to an address, with one retry.
+
+    Args:
+        address: URL of the receiver; its path may be a secret.
+        content: object to send.
+        message_id: id by which the receiver knows a message that it has already, or "".
+
+    Raises:
+        OSError: the receiver does not answer, or with a status other than 200 to 299.
+    """
     import requests
     from requests.adapters import HTTPAdapter
     from urllib3.util import Retry
@@ -275,7 +289,12 @@ def _post(address: str, content: Mapping[str, Any]) -> None:
         session.mount("https://", HTTPAdapter(max_retries=retries))
         try:
             with session.post(
-                address, json=content, timeout=_SECONDS_A_TRY, allow_redirects=False, stream=True
+                address,
+                json=content,
+                headers={"Idempotency-Key": message_id} if message_id else None,
+                timeout=_SECONDS_A_TRY,
+                allow_redirects=False,
+                stream=True,
             ) as answer:
                 status = answer.status_code
         except requests.RequestException as error:  # the text of the error contains the secret address
@@ -315,6 +334,8 @@ class Mail:
         """
         message = EmailMessage()
         message["Subject"], message["From"], message["To"] = alert.subject, self.sender, ", ".join(self.recipients)
+        if alert.message_id:
+            message["Message-ID"] = f"<{alert.message_id}@{self.sender.rpartition('@')[2]}>"
         message.set_content(alert.text)
         parts = urlsplit(self.server)
         secure, host = parts.scheme == "smtps", parts.hostname or "localhost"

@@ -137,6 +137,7 @@ class ChannelState:
             end is not reported.
         muted: keys of current findings that were snoozed or acknowledged at the last tick.
         announced: ids of the runs whose acknowledgement was sent.
+        origin: digest of the cursor of the tick that tried first to send the message that failed; "" if none failed.
     """
 
     keys: tuple[str, ...] = ()
@@ -145,6 +146,7 @@ class ChannelState:
     digests: str = ""
     muted: tuple[str, ...] = ()
     announced: tuple[str, ...] = ()
+    origin: str = ""
 
     @staticmethod
     def of(keys: Sequence[str]) -> ChannelState:
@@ -240,7 +242,8 @@ class Watch:
             def record(states: Mapping[str, ChannelState]) -> None:
                 _record_sent(context.instance, warehouse, cursor.tick + 1, states)
 
-            state = self._send_alerts(warehouse, policies, findings, mutes, state, lines, record)
+            origin = _message_digest(context.cursor or "")
+            state = self._send_alerts(warehouse, policies, findings, mutes, state, lines, record, origin)
             self._sent = (cursor.tick + 1, state)
             write_metrics(warehouse.path, "alerts", alert_samples(findings, wall_ms()), self.environment)
         lines = self.tick_log.lines(lines)
@@ -397,6 +400,7 @@ class Watch:
         state: Mapping[str, ChannelState],
         lines: list[str],
         record: Callable[[Mapping[str, ChannelState]], None],
+        origin: str,
     ) -> dict[str, ChannelState]:
         """Send each channel the new and ended findings that the channel did not get yet; add the results to `lines`.
 
@@ -408,6 +412,7 @@ class Watch:
             state: earlier states of the channels by name.
             lines: lines of the tick's log.
             record: stores the states of the channels; called after each message.
+            origin: digest of the cursor before this tick. A tick that is repeated has the same one.
 
         Returns:
             The new states of the channels by name.
@@ -432,7 +437,7 @@ class Watch:
         for name, channel in channels.items():
             before = state.get(channel.name, ChannelState())
             message = _Message.make(before, routed[name], current, mutes)
-            states[channel.name] = self._send(warehouse, channel, before, message, owners_of, lines)
+            states[channel.name] = self._send(warehouse, channel, before, message, owners_of, lines, origin)
             if not message.is_empty:
                 record({**state, **states})
         return states
@@ -455,6 +460,7 @@ class Watch:
         message: _Message,
         owners_of: Callable[[str], Sequence[str]],
         lines: list[str],
+        origin: str,
     ) -> ChannelState:
         """Send a message to a channel, unless the message is empty or the channel failed lately; return the new state.
 
@@ -465,6 +471,7 @@ class Watch:
             message: findings and acknowledgements that were not sent to the channel yet.
             owners_of: returns the owners of a table.
             lines: lines of the tick's log; the result is added.
+            origin: digest of the cursor before this tick.
         """
         now = wall_ms()
         causes = group_causes(message.new, owners_of)
@@ -477,6 +484,7 @@ class Watch:
                 f"it failed {before.failures} times"
             )
             return before
+        first = before.origin or origin
         alert = Alert(
             names.warehouse_name(warehouse.path),
             [cause.line() for cause in causes],
@@ -484,6 +492,7 @@ class Watch:
             message.standing,
             [self._item(warehouse, cause) for cause in causes],
             [_acknowledged_line(mute) for mute in message.acknowledged],
+            _message_digest(first, channel.name, *message.parts),
         )
         why = deliver(channel, alert)
         if why is None:
@@ -492,7 +501,7 @@ class Watch:
             return message.after
         wait = _WAITS_MS[min(before.failures, len(_WAITS_MS) - 1)]
         lines.append(f"{channel.name}: not sent: {why}; next try in {wait // 60_000} min")
-        return replace(before, failures=before.failures + 1, again_ms=now + wait)
+        return replace(before, failures=before.failures + 1, again_ms=now + wait, origin=first)
 
     def _item(self, warehouse: WarehouseResource, cause: AlertCause) -> AlertItem:
         """Return the entry of an alert message for findings with one cause.
@@ -546,6 +555,12 @@ class _Message:
         """Whether there is nothing to send."""
         return not self.new and not self.over and not self.acknowledged
 
+    @property
+    def parts(self) -> list[str]:
+        """Texts that are the same if and only if the message says the same, whatever the numbers in its lines are."""
+        new, acknowledged = (finding.key for finding in self.new), (mute.run_id for mute in self.acknowledged)
+        return [*sorted(new), "over", *sorted(self.over), "acknowledged", *sorted(acknowledged)]
+
     @staticmethod
     def make(
         before: ChannelState, routed: Mapping[str, Finding], current: Mapping[str, Finding], mutes: Sequence[Mute]
@@ -582,6 +597,11 @@ def _acknowledged_line(mute: Mute) -> str:
     return f"{mute.tables}, {mute.cause}: by {mute.by} until {utc_text(mute.until_ms)} UTC{reason}"
 
 
+def _message_digest(*parts: str) -> str:
+    text = json.dumps(parts)
+    return hashlib.blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+
+
 def _digest(key: str) -> str:
     return hashlib.blake2s(key.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
@@ -602,6 +622,7 @@ def _read_channels(text: str | None) -> dict[str, ChannelState]:
                 str(state.get("more", "")),
                 tuple(map(str, state.get("muted", ()))),
                 tuple(map(str, state.get("announced", ()))),
+                str(state.get("origin", "")),
             )
             for name, state in channels.items()
         }
@@ -661,6 +682,7 @@ def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState], awake_ms: i
             "more": channel_state.digests,
             **({"muted": list(channel_state.muted)} if channel_state.muted else {}),
             **({"announced": list(channel_state.announced)} if channel_state.announced else {}),
+            **({"origin": channel_state.origin} if channel_state.origin else {}),
         }
         for name, channel_state in state.items()
     }

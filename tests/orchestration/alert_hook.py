@@ -11,14 +11,15 @@ from typing import Any
 
 
 class AlertHook:
-    """Server on a free port that answers POSTs with ``status`` and appends their JSON content to ``sent``."""
+    """Server on a free port that answers POSTs with ``status`` and appends their JSON content to ``sent``, their keys to ``keys``."""
 
     def __init__(self) -> None:
-        self.status, self.sent = 200, []
+        self.status, self.sent, self.keys = 200, [], []
         hook = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
+                hook.keys.append(self.headers.get("Idempotency-Key"))
                 hook.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 self.send_response(hook.status)
                 self.send_header("Location", "http://localhost:9/elsewhere")

@@ -105,9 +105,11 @@ def test_a_webhook_that_fails_is_tried_again_later_and_the_tick_goes_on(
         assert "1 alerts wait until" in house.lines(house.tick(WATCH))[-1] and len(hook.sent) == 2
         now += 16 * 60_000
         assert house.lines(house.tick(WATCH))[-1].endswith("next try in 60 min")
+        assert len(hook.keys) == 4 and len({*hook.keys}) == 1 and len(hook.keys[0]) == 32, "one message, tried again"
         hook.status, now = 200, now + 61 * 60_000
         assert house.lines(house.tick(WATCH))[-1] == "webhook at 127.0.0.1: sent 1 new, 0 over"
         assert not any("webhook" in line for line in house.lines(house.tick(WATCH)))
+        assert len({*hook.keys}) == 1 and hook.sent[-1]["id"] == hook.keys[0]
 
 
 def test_a_webhook_that_hangs_or_leads_elsewhere_blocks_nothing(
@@ -225,7 +227,9 @@ def test_mail_goes_to_all_and_a_password_over_tls_alone(monkeypatch: pytest.Monk
     assert server.done == [("mail.example.org", 587), "tls", ("ann", "p@ss")]
     (message,) = server.messages
     assert message["Subject"] == "Dredge wh: 1 new, 0 over, 1 in all" and "shop.busy: error" in message.get_content()
-    assert message["To"] == "ann@example.org, team@example.org"
+    assert message["To"] == "ann@example.org, team@example.org" and message["Message-ID"] is None
+    assert deliver(channel, Alert("wh", ["a"], message_id="0a1b")) is None
+    assert server.messages[1]["Message-ID"] == "<0a1b@example.org>"
     bare = _Post(tls=False)
     monkeypatch.setattr(alert_channels.smtplib, "SMTP", bare)
     assert "no TLS" in str(deliver(channel, Alert("wh", ["x"])))
@@ -336,3 +340,29 @@ def test_a_process_that_ends_after_it_sent_an_alert_and_before_its_cursor_is_sto
         house.cursors[WATCH] = '{"tick": 40}'  # no tick was lost: a person has reset the cursor
         house.tick(WATCH)
         assert len(hook.sent) == 2
+
+
+def test_a_process_that_ends_before_it_records_what_it_sent_repeats_the_message_with_its_key(
+    tmp_path: Path, hook: AlertHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """End of the process between the answer of the server and the record."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
+        with monkeypatch.context() as context:
+            context.setattr(import_module("orchestration.sensors.watch_sensor"), "_record_sent", die)
+            with pytest.raises(Killed):
+                house.tick(WATCH)
+        house.load()  # another process, which knows nothing of the message
+        clock.set(clock.now_ms() + 60_000)
+        house.tick(WATCH)
+        assert len(hook.sent) == 2 and hook.keys[0] == hook.keys[1] is not None
+        house.warehouse.table("shop.busy").compact(full=True)
+        house.tick(WATCH)  # it is over
+        commit(house.warehouse.table("shop.busy"), 6)
+        house.tick(WATCH)  # and begins again: the same finding, another message
+        assert hook.sent[3]["new"][0].split(":")[0] == hook.sent[0]["new"][0].split(":")[0]
+        assert len({*hook.keys}) == 3
