@@ -22,6 +22,10 @@ _KEPT_BUCKETS: Final = 100_000
 """Most buckets whose health a process caches (about 2 KB each); beyond this number, the cache is emptied."""
 
 
+_AGES_KEPT_MS: Final = 60 * 60 * 1000
+"""Time for which ages in a cached health are valid."""
+
+
 @dataclass(frozen=True)
 class PartitionHealth:
     """Health of one partition.
@@ -173,7 +177,8 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     """Return the health of a snapshot from metadata; no data file is opened.
 
     The process caches the health of each table until snapshot, schema or options change. If the table's compaction
-    rules depend on time, the cached health is valid for at most one minute.
+    rules depend on time, the cached health is valid for at most one minute. If it has ages of waiting files, it is
+    valid for at most an hour.
 
     Args:
         store: the table.
@@ -195,7 +200,9 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     with _lock:
         cached = _newest.get(store.root)
     if cached is not None and cached[0] == cache_key:
-        return cached[1]
+        known = cached[1]
+        if abs(now - known.measured_ms) < _AGES_KEPT_MS or not any(_has_ages(bucket) for bucket in known.buckets):
+            return known
     buckets = tuple(health(store, now_ms=now, snapshot_id=snapshot.id))
     waiting: dict[str, int] = {}
     if store.bucket_mode is BucketMode.POSTPONE:
@@ -215,6 +222,11 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
             _newest.clear()
         _newest[store.root] = (cache_key, table_state)
     return table_state
+
+
+def _has_ages(bucket: BucketHealth) -> bool:
+    """Return whether time alone changes the health of a bucket: its score and its lags."""
+    return bucket.ro_lag_ms > 0 or (bucket.oldest_level0_ms is not None and bucket.sorted_runs > 1)
 
 
 def refusal_of(store: TableStore) -> str | None:

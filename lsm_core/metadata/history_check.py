@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
+from lsm_core.errors import CorruptFile
 from lsm_core.metadata import changelogs, hints, snapshots
 from lsm_core.metadata.store import TableStore
 
@@ -71,6 +72,43 @@ def history_warnings(store: TableStore) -> list[str]:
         if hint.found and _misleads(store, hint)
     ]
     return warnings
+
+
+def find_damaged_history(store: TableStore, most: int, *, lists: bool) -> str | None:
+    """Return the first damage of the oldest snapshots, on which expiry fails, or None if none is found.
+
+    Manifests are not read: `examine` (`dredge repair --dry-run`) finds every damage.
+
+    Args:
+        store: the table.
+        most: most snapshots to read, the oldest first.
+        lists: whether the manifest lists of these snapshots must exist with their recorded sizes. This lists the whole
+            folder of manifests once.
+
+    Returns:
+        The file, and what is wrong with it.
+    """
+    read = []
+    for number in snapshots.list_ids(store)[:most]:
+        try:
+            snapshot = snapshots.try_read(store, number)
+        except CorruptFile as error:
+            return error.finding
+        if snapshot is not None:
+            read.append(snapshot)
+    sizes = {entry.name: entry.size for entry in store.file_io.list_dir(store.manifest_dir)} if lists else {}
+    for snapshot in read if lists else ():
+        for name, size in (
+            (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size),
+        ):
+            if name is None or sizes.get(name) == size or (name in sizes and size is None):
+                continue
+            if snapshots.exists(store, snapshot.id):  # else it expired meanwhile, together with its lists
+                wrong = "does not exist" if name not in sizes else f"has {sizes[name]:,} bytes, but {size:,} are recorded"
+                return f"manifest list {name} of snapshot {snapshot.id} {wrong}"
+    return None
 
 
 def _misleads(store: TableStore, hint: WrongHint) -> bool:

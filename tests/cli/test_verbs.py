@@ -16,6 +16,7 @@ from lsm_core import Catalog, Schema, __version__
 from lsm_core.cli import app
 from lsm_core.cli.app import run
 from lsm_core.maintenance import hold_plan, plan_maintenance
+from lsm_core.metadata import snapshots
 from tests.cli.shell import Shell
 from tests.maintenance.tables import HOUR, content, keyed, on_disk
 
@@ -67,6 +68,28 @@ def test_status_shows_the_neediest_first_and_what_costs_most(shell: Shell) -> No
     assert (rows["db.t"]["state"], rows["db.a"]["state"]) == ("due", "healthy")
     assert rows["db.t"]["next_step"] == "`dredge compact db.t`"
     assert "db.t: due: 5 sorted runs (trigger 5); " in " ".join(text.split())
+
+
+@pytest.mark.parametrize("damaged", ["snapshot", "manifest list", "lost manifest list"])
+def test_status_says_that_the_history_is_damaged_although_the_newest_snapshot_is_whole(
+    shell: Shell, damaged: str
+) -> None:
+    store = _table(shell).store
+    second = snapshots.read(store, 2)
+    file = Path(store.snapshot_path(2) if damaged == "snapshot" else store.manifest_path(second.delta_manifest_list))
+    content = file.read_bytes()
+    if damaged.startswith("lost"):
+        file.unlink()
+    else:
+        file.write_text("{")
+    (all_of_them,) = shell("status", "--json").json
+    one = shell("status", "db.t", "--json").json
+    # With all tables only snapshots are read, because the lists are in a folder with many files.
+    assert all_of_them["state"] == ("corrupt" if damaged == "snapshot" else "due")
+    assert one["state"] == "corrupt" and file.name in one["state_why"]
+    assert "dredge repair db.t" in one["next_step"]
+    file.write_bytes(content)
+    assert shell("status", "db.t", "--json").json["state"] == "due"
 
 
 def test_status_ranks_by_state_before_score(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from dredge.platform_core.dagster_internals import ASSET_JOB
 from dredge.platform_core.health import table_health
 from dredge.platform_core.obstacles import find_suspension, list_suspensions, read_layout_evaluation
 from dredge.platform_core.policies.decisions import DAY_MS
-from lsm_core import SchemaChange
+from lsm_core import Catalog, SchemaChange
 from lsm_core.clock import FileClock, SystemClock
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
@@ -283,6 +283,25 @@ def test_a_table_that_did_not_change_is_read_once_whichever_sensor_asks(
     )
     assert any("3 sorted runs < 7" in line for line in house.lines(house.tick(RUNS)))
     assert read == [2, 3, 3]
+
+
+def test_ages_in_the_health_that_a_process_keeps_are_at_most_an_hour_old(tmp_path: Path) -> None:
+    table, clock = keyed_table(tmp_path, "shop.t", partitioned=False), FileClock(str(tmp_path / "clock"))
+    commit(table, 2)
+    start = SystemClock().now_ms()
+    clock.set(start)
+    store = Catalog(str(tmp_path), clock=clock).store("shop.t")
+
+    def lag_hours(hours: float) -> float:
+        clock.set(start + int(hours * 3_600_000))
+        (bucket,) = table_health(store).buckets
+        return round(bucket.ro_lag_ms / 3_600_000, 1)
+
+    assert [lag_hours(hours) for hours in (0.5, 0.9, 30, 30.9, 31.1)] == [0.5, 0.5, 30.0, 30.0, 31.1]
+    table.compact(full=True)
+    (bucket,) = table_health(store).buckets
+    clock.set(start + 100 * 3_600_000)
+    assert table_health(store).buckets[0] is bucket, "time changes nothing"
 
 
 def test_the_health_that_a_process_keeps_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

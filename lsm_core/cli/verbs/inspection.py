@@ -45,6 +45,8 @@ _STATUS = (
 
 _PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
 """States of tables without a policy file, the most urgent first; a subset of the platform's `TableState`."""
+_SNAPSHOTS_OF_ONE, _SNAPSHOTS_OF_EACH = 1_000, 5
+"""Most snapshots that are read to find a damaged history."""
 
 
 def tables(
@@ -168,7 +170,8 @@ def status(
             deleted = read_trash(store)
             row = _read_status(store, len(deleted.records))
             promises = [line for read_lines in policy_functions for line in read_lines(store)]
-            rows.append(row | {"promises": promises, **_state_values(states.get(name) or read_state(store, None))})
+            state = _state_with_history(store, states.get(name) or read_state(store, None), alone=table is not None)
+            rows.append(row | {"promises": promises, **_state_values(state)})
             damaged += [f"{name}: {error}" for error in deleted.unreadable]
         except Exception as error:  # one table that cannot be looked at, for whatever reason, hides no other
             if table is not None:
@@ -258,6 +261,24 @@ def _judge_plainly(store: TableStore | None, error: Exception | None) -> dict[st
     elif hidden:
         state, why, step = "invisible rows", f"{hidden:,} rows not visible before the next compaction", compact
     return {"state": state, "state_rank": _PLAIN_STATES.index(state), "why": why, "next": step}
+
+
+def _state_with_history(store: TableStore, state: Mapping[str, Any], *, alone: bool) -> Mapping[str, Any]:
+    """Return the state of a table, or that its history is damaged.
+
+    Args:
+        store: the table.
+        state: state of the table without its history.
+        alone: whether only this table is shown. Then up to 1,000 snapshots and their manifest lists are looked at, of
+            each of all tables the five oldest snapshots.
+    """
+    from lsm_core.metadata.history_check import find_damaged_history
+
+    damage = find_damaged_history(store, _SNAPSHOTS_OF_ONE if alone else _SNAPSHOTS_OF_EACH, lists=alone)
+    if damage is None or state.get("state") == _PLAIN_STATES[0]:
+        return state
+    step = f"`dredge repair {shlex.quote(store.name)}`, by hand; nothing of it expires before"
+    return {"state": _PLAIN_STATES[0], "state_rank": 0, "why": f"its history is damaged: {damage}", "next": step}
 
 
 def _state_values(state: Mapping[str, Any]) -> dict[str, Any]:
