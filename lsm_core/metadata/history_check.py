@@ -106,7 +106,9 @@ def find_damaged_history(store: TableStore, most: int, *, lists: bool) -> str | 
             if name is None or sizes.get(name) == size or (name in sizes and size is None):
                 continue
             if snapshots.exists(store, snapshot.id):  # else it expired meanwhile, together with its lists
-                wrong = "does not exist" if name not in sizes else f"has {sizes[name]:,} bytes, but {size:,} are recorded"
+                wrong = (
+                    "does not exist" if name not in sizes else f"has {sizes[name]:,} bytes, but {size:,} are recorded"
+                )
                 return f"manifest list {name} of snapshot {snapshot.id} {wrong}"
     return None
 

@@ -353,7 +353,7 @@ def test_a_process_that_ends_before_it_records_what_it_sent_repeats_the_message_
 
     with _house(tmp_path, "defaults: {level0_warn: 5}", DREDGE_ALERT_WEBHOOK=hook.address) as (house, clock):
         with monkeypatch.context() as context:
-            context.setattr(import_module("orchestration.sensors.watch_sensor"), "_record_sent", die)
+            context.setattr(import_module("dredge.orchestration.sensors.watch_sensor"), "_record_sent", die)
             with pytest.raises(Killed):
                 house.tick(WATCH)
         house.load()  # another process, which knows nothing of the message
