@@ -287,7 +287,7 @@ def split_sections(parts: Sequence[RangedManifest], target: int) -> list[list[Ra
 
     Args:
         parts: the manifests, at least one.
-        target: size (bytes) below which a section is joined with a neighbour.
+        target: size (bytes) below which a section is large_sections with a neighbour.
     """
     sections: list[list[RangedManifest]] = []
     high: Bound = (False, None)
@@ -298,13 +298,13 @@ def split_sections(parts: Sequence[RangedManifest], target: int) -> list[list[Ra
         else:
             sections.append([part])
             high = part.high
-    joined: list[list[RangedManifest]] = []
+    large_sections: list[list[RangedManifest]] = []
     for section in sections:
-        if joined and min(_total(joined[-1]), _total(section)) < target:
-            joined[-1] = joined[-1] + section
+        if large_sections and min(_total(large_sections[-1]), _total(section)) < target:
+            large_sections[-1] = large_sections[-1] + section
         else:
-            joined.append(section)
-    return joined
+            large_sections.append(section)
+    return large_sections
 
 
 def plan_rewrites(

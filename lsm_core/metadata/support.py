@@ -30,6 +30,14 @@ _INLINE_BLOBS = ("blob-descriptor-field", "blob-external-storage-field", "blob-v
 _UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.VARIANT, TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
 """Types by which rows cannot be sorted."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
+_CONVERSION = "set 'file.format' = 'parquet' and compact the table with Paimon"
+_WHY_FORMATS = {
+    "csv": f"Java reads empty texts as null, and a line break in a text as two rows; {_CONVERSION}",
+    "text": f"Java reads null as an empty text, and a line break in a text as two rows; {_CONVERSION}",
+    "json": f"its files have neither checksums nor statistics, by which damage is found; {_CONVERSION}",
+    "row": f"its files have no checksums, by which damage is found; {_CONVERSION}",
+}
+"""Why tables of a file format are refused, and what the user can do."""
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
 _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
@@ -37,7 +45,10 @@ _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 # Boolean options that change the meaning of rows or the files to write, with their names for messages.
 _SWITCHES_READ = {
     "chain-table.enabled": "chain tables",
-    "pk-clustering-override": "primary-key tables clustered by other columns",
+    "pk-clustering-override": (
+        "primary-key tables clustered by other columns: their files are not sorted by key, and keys are found only by "
+        "the index that Java's writer builds"
+    ),
     "query-auth.enabled": "query authorisation",
 }
 _MERGES_BRANCHES = "branch-merge.enabled"
@@ -462,7 +473,7 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
     yield from (feature for key, feature in _SWITCHES_READ.items() if options.get(key))
     yield from (feature for key, feature in present.items() if options.get(key))
-    yield from (f"file format '{name}'" for name in sorted(_formats_of(options, purpose) - _FORMATS))
+    yield from map(_refused_format, sorted(_formats_of(options, purpose) - _FORMATS))
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
@@ -510,7 +521,13 @@ def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]
     live = manifests.live_entries(store, snapshot, columns=["file_name"]).column("file_name")
     for name in sorted(formats):
         if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
-            yield f"file format '{name}'"
+            yield _refused_format(name)
+
+
+def _refused_format(name: str) -> str:
+    """Return the name of an unsupported file format, with the reason if it is known."""
+    reason = _WHY_FORMATS.get(name)
+    return f"file format '{name}'" if reason is None else f"file format '{name}': {reason}"
 
 
 def _former_formats(store: TableStore) -> set[str]:

@@ -180,7 +180,9 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("commit.timeout", DURATION),
     Key("commit.user-prefix", TEXT, effect=NOT_ACTED_ON, reason="names of commit users only"),
     Key("compaction.delete-ratio-threshold", DOUBLE, "0.2"),
-    Key("compaction.file-num-limit", INT, "100000", since="1.4", effect=NOT_ACTED_ON, reason=JVM_TUNING),
+    Key(
+        "compaction.file-num-limit", INT, "100000", since="1.4", effect=NOT_ACTED_ON, reason="memory of Java's planning"
+    ),
     Key("compaction.force-rewrite-all-files", BOOL, "false"),
     Key("compaction.force-up-level-0", BOOL, "false"),
     Key("compaction.incremental-size-threshold", MEMORY, since="1.4"),

@@ -31,7 +31,9 @@ READ, WRITE = Purpose.READ, Purpose.WRITE
     ("options", "feature", "first_refused"),
     [
         ({"file.format": "lance"}, "file format 'lance'", READ),
-        ({"file.format.per.level": "0:csv"}, "file format 'csv'", READ),
+        ({"file.format.per.level": "0:csv"}, "file format 'csv': Java reads empty texts as null.* with Paimon", READ),
+        ({"file.format": "json"}, "file format 'json': its files have neither checksums", READ),
+        ({"pk-clustering-override": "true"}, "not sorted by key", READ),
         ({"bucket": "-2", "changelog-producer": "input"}, "postponed buckets", WRITE),
         ({"data-evolution.enabled": "true"}, "data evolution without", READ),
         ({"type": "format-table"}, "format-table", READ),
