@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -115,6 +115,7 @@ class TickResult:
         states: states of tables and partitions (`Decision.subject`) that decisions were made about.
         judged: visited tables, with the statuses of their partitions, by table name.
         undecided: statuses of the visited tables that could not be opened.
+        not_visited: tables that the tick had no time to visit, with the state of their most urgent condition.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -125,6 +126,7 @@ class TickResult:
     states: dict[str, TableState] = field(default_factory=dict)
     judged: dict[str, tuple[OpenTable, list[TableStatus]]] = field(default_factory=dict)
     undecided: list[TableStatus] = field(default_factory=list)
+    not_visited: Mapping[str, TableState] = field(default_factory=dict)
 
     def judge(self, table: OpenTable, subject: Subject, decision: Decision, queue: Queue | None = None) -> None:
         """Add the status of a partition or table to this result.
@@ -152,7 +154,8 @@ class TickResult:
 class TickLog:
     """Choice of the lines that a tick logs: with many tables, only changed lines, and names of what is not healthy.
 
-    Each line is logged at least once an hour. Tables that a tick does not visit keep the states of their last visit.
+    Each line is logged at least once an hour. Tables that a tick does not visit keep the states of their last visit,
+    unless a condition of the whole table is known since.
 
     Attributes:
         clock: monotonic clock, in seconds.
@@ -168,23 +171,25 @@ class TickLog:
         self,
         lines: Sequence[str],
         states: Mapping[str, TableState] | None = None,
-        not_visited: Collection[str] = (),
+        not_visited: Mapping[str, TableState] | None = None,
     ) -> list[str]:
         """Return the lines to log.
 
         Args:
             lines: all lines of the tick, each beginning with its subject (partition or table) and ``: ``.
             states: states of the subjects; subjects without a state count as healthy.
-            not_visited: names of the tables that the tick had no time to visit.
+            not_visited: tables that the tick had no time to visit, each with the state of its most urgent condition
+                (HEALTHY for none).
 
         Returns:
             All lines if their total length is short. Else the lines that changed, one line per state with the unchanged
             tables and partitions that are not healthy, and the number of omitted lines. In both cases one line per
-            state follows with the tables and partitions that had no turn and were not healthy at their last visit.
+            state follows with the tables and partitions that had no turn and are not healthy as last known.
         """
-        return [*self._changed_lines(lines, states or {}), *self._earlier_states(states or {}, not_visited)]
+        earlier = self._earlier_states(states or {}, not_visited or {})
+        return [*self._changed_lines(lines, states or {}), *earlier]
 
-    def _earlier_states(self, states: Mapping[str, TableState], not_visited: Collection[str]) -> list[str]:
+    def _earlier_states(self, states: Mapping[str, TableState], not_visited: Mapping[str, TableState]) -> list[str]:
         """Return the lines about tables that had no turn, and store the states of the tables that had one."""
         visited: dict[str, dict[str, TableState]] = {}
         for subject, state in states.items():
@@ -192,10 +197,11 @@ class TickLog:
         for table, table_states in visited.items():
             self._last_states[table] = {subject: state for subject, state in table_states.items() if not state.is_calm}
         earlier: dict[TableState, list[str]] = {}
-        for table in not_visited:
-            for subject, state in self._last_states.get(table, {}).items():
+        for table, table_state in not_visited.items():
+            known = {**self._last_states.get(table, {}), **({} if table_state.is_calm else {table: table_state})}
+            for subject, state in known.items():
                 earlier.setdefault(state, []).append(subject)
-        begin = "no turn in this tick, at the last visit"
+        begin = "no turn in this tick, as last known"
         return [_name_subjects(begin, state, earlier[state]) for state in TableState if state in earlier]
 
     def _changed_lines(self, lines: Sequence[str], states: Mapping[str, TableState]) -> list[str]:
@@ -387,7 +393,7 @@ class TableSweep:
         if stopped is not None:
             builder.claims.release()
             return _skip_tick(context, stopped, cursor)
-        logged = self.tick_log.lines(result.lines, result.states, [card.name for card in pending])
+        logged = self.tick_log.lines(result.lines, result.states, result.not_visited)
         lines = [*([policies.trouble] if policies.trouble else []), *logged]
         for line in lines:
             context.log.info(line)
@@ -459,6 +465,7 @@ class TableSweep:
             most = min(max(int(left / self.pace.event_seconds), _FEWEST_STATES), STATES_A_TICK)
             result.events += self.reporter.state_events(current, most)
             result.events += self.reporter.undecided_events(result.undecided, warehouse.time().now_ms())
+        result.not_visited = {card.name: _lasting_state(conditions.get(card.name, ())) for card in pending}
         if pending:
             limit_text = (
                 f"in this tick's {budget:g} s" if events < _EVENTS_A_TICK else f"after {len(result.events):,} events"
@@ -592,8 +599,7 @@ class TableSweep:
         result.lines += alerts
         if alerts and result.states.get(card.name, TableState.HEALTHY).is_calm:
             # Lines of alerts must not be hidden.
-            lasting = [item.state for item in conditions if item.state.needs_attention]
-            result.states[card.name] = min(lasting, key=lambda state: state.rank, default=TableState.DUE)
+            result.states[card.name] = _lasting_state(conditions, TableState.DUE)
         if card.partitioned:
             usable, refused = usable_keys(
                 sorted({*table.health.waiting, *(partition.text for partition in table.health.partitions)})
@@ -611,6 +617,12 @@ class TableSweep:
                 for key in refused
             ]
         return table
+
+
+def _lasting_state(conditions: Sequence[Condition], default: TableState = TableState.HEALTHY) -> TableState:
+    """Return the most urgent state that conditions of a whole table cause until a person acts, `default` for none."""
+    lasting = [item.state for item in conditions if item.state.needs_attention]
+    return min(lasting, key=lambda state: state.rank, default=default)
 
 
 def most_events(table: OpenTable) -> int:

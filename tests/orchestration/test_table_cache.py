@@ -256,15 +256,18 @@ def test_a_tick_that_visits_a_slice_names_what_was_not_healthy_at_the_last_visit
         "shop.d": TableState.PAUSED,
     }
 
+    conditions: dict[str, TableState] = {}
+
     def visit(*tables: str, **current: TableState) -> list[str]:
         for name, state in current.items():
             states[f"shop.{name}"] = state
         visited = {subject: state for subject, state in states.items() if subject.partition("/")[0] in tables}
         everything = {subject.partition("/")[0] for subject in states}
-        return log.lines([f"{subject}: text" for subject in visited], visited, sorted(everything - {*tables}))
+        waiting = {name: conditions.get(name, TableState.HEALTHY) for name in sorted(everything - {*tables})}
+        return log.lines([f"{subject}: text" for subject in visited], visited, waiting)
 
     assert visit("shop.a", "shop.b") == [f"shop.{name}: text" for name in ("a", "b/dt=1", "b/dt=2", "b/dt=a/hour=2")]
-    begin = "no turn in this tick, at the last visit"
+    begin = "no turn in this tick, as last known"
     assert visit("shop.c", "shop.d") == [
         "shop.c: text",
         "shop.d: text",
@@ -273,10 +276,12 @@ def test_a_tick_that_visits_a_slice_names_what_was_not_healthy_at_the_last_visit
     ]
     assert visit("shop.a", "shop.b", a=TableState.HEALTHY)[-1] == f"{begin}: paused (1)"
     assert visit("shop.c", "shop.d")[2:] == [f"{begin}: due (2): shop.b/dt=1, shop.b/dt=a/hour=2"], "a is healthy now"
+    conditions["shop.c"] = TableState.BLOCKED  # since its last visit
+    assert visit("shop.a", "shop.b")[-2:] == [f"{begin}: blocked (1): shop.c", f"{begin}: paused (1)"]
     many = {f"shop.t{number:04}": TableState.CORRUPT for number in range(500)}
     long = [f"{subject}: decline (any): text of some length, so that lines are folded" for subject in many]
-    assert len(log.lines(long, many, ["shop.b"])) == 501
-    unchanged, folded, earlier = log.lines(long, many, ["shop.b"])
+    assert len(log.lines(long, many, {"shop.b": TableState.HEALTHY})) == 501
+    unchanged, folded, earlier = log.lines(long, many, {"shop.b": TableState.HEALTHY})
     assert unchanged.startswith("unchanged: corrupt (500): ") and folded.startswith("500 lines unchanged")
     assert earlier.startswith(f"{begin}: due (2)"), "folding hides nothing of the other tables"
 
