@@ -53,6 +53,8 @@ STARTS: list[dict[str, str]] = [
     {"scan.timestamp-millis": "5"},
     {"scan.timestamp-millis": LATE},
     {"scan.file-creation-time-millis": LATE},
+    {"scan.creation-time-millis": "5"},
+    {"scan.creation-time-millis": LATE},
     {"scan.tag-name": "first"},
     {"scan.watermark": "1"},
     {"incremental-between": "1,2"},

@@ -413,3 +413,23 @@ def test_a_stream_whose_columns_change_tells_right_rows_or_why_it_cannot(
     later.restore(scan.checkpoint())
     found = later.next()
     assert found is None if said is None else found is not None and found.table.to_pylist() == [row]
+
+
+def test_a_stream_since_a_time_without_an_older_snapshot_reads_the_files_created_since(tmp_path: Path) -> None:
+    """As in Java: the version before that time has expired, and files of that time are not in the stream."""
+    make(tmp_path)
+    for number in range(3):
+        put(Catalog(tmp_path, clock=FixedClock(NOW + 10 * number)).table("db.t"), ("+I", number, number), compact=False)
+
+    def since(time_ms: int) -> list[tuple[int, list[tuple[str, int, int | None]]]]:
+        table = Catalog(tmp_path, clock=FixedClock(NOW + 99)).table("db.t")
+        options = {"scan.mode": "from-creation-timestamp", "scan.creation-time-millis": str(time_ms)}
+        return all_of(table.copy(options).new_stream_scan())
+
+    second, third = [("+I", 1, 1)], [("+I", 2, 2)]
+    assert since(NOW + 5) == [(2, second), (3, third)]
+    assert since(NOW + 50) == []
+    assert since(0) == [(3, [("+I", 0, 0), *second, *third])]
+    Catalog(tmp_path).table("db.t").expire_snapshots(retain_max=2, retain_min=2, older_than_ms=NOW + 99)
+    assert since(NOW + 5) == [(3, [*second, *third])]
+    assert since(NOW + 15) == [(3, third)]

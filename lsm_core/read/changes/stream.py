@@ -132,8 +132,8 @@ class Beginning:
     def _created_since(self, timestamp_ms: int) -> Start | None:
         """Return the start of a stream with the changes since ``timestamp_ms`` (epoch ms).
 
-        If no older snapshot is kept, or all snapshots are older, the stream starts with a full read of the newest
-        version. The result is None for a table without snapshots.
+        If no older snapshot is kept, or all snapshots are older, the stream starts with a read of the newest version,
+        restricted to the files that were created since. The result is None for a table without snapshots.
         """
         first, since = earliest_kept(self.store), first_since(self.store, timestamp_ms)
         last = snapshots.latest_id(self.store)
@@ -272,12 +272,19 @@ class Follower:
         """Return the splits of ``snapshot`` for a stream that starts with this version.
 
         With changelog producer lookup the splits cover only levels above 0; with full-compaction, only the top level.
-        Compactions have already written the changes of these rows. Otherwise the splits cover all levels.
+        Compactions have already written the changes of these rows. Otherwise the splits cover all levels. With
+        `scan.creation-time-millis` they cover only files that were created at this time or later.
 
         Raises:
             InvalidSchema: a column was dropped and added again.
+
+        Source: ``ContinuousFromTimestampStartingScanner``, ``FileCreationTimeStartingScanner`` of Paimon.
         """
         store = self.choice.store
+        start = startup(store)
+        if start.mode is Mode.FROM_CREATION:
+            mode, key = Mode.FROM_FILE_CREATION, "scan.file-creation-time-millis"
+            store = store.copy({"scan.mode": str(mode), str(start.key): None, key: str(start.value)})
         top = range(store.options.num_levels - 1, store.options.num_levels)
         scan = plan_version(
             Version(snapshot, store),
