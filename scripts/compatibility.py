@@ -101,6 +101,8 @@ KINDS: Final = (
         "primary key clustered by other columns",
         {**_KEYED, **_VECTORS, "pk-clustering-override": "true", "clustering.columns": "v"},
     ),
+    Kind("primary key with btree index", {**_KEYED, **_VECTORS, "pk-btree.index.columns": "v"}),
+    Kind("primary key with bitmap index", {**_KEYED, **_VECTORS, "pk-bitmap.index.columns": "v"}),
     Kind("append, without buckets", _APPEND, keys=()),
     Kind("append, fixed buckets", {"bucket": "2", "bucket-key": "k"}, keys=()),
     Kind("append with deletion vectors", {**_APPEND, **_VECTORS}, keys=()),
@@ -138,6 +140,14 @@ KINDS: Final = (
         fields={"x": "BLOB"},
         values={"x": "00ff"},
     ),
+    Kind(
+        "VARIANT column, shredded",
+        {**_APPEND, "variant.inferShreddingSchema": "true"},
+        keys=(),
+        fields={"x": "VARIANT"},
+        values={"x": '{"a":1}'},
+    ),
+    Kind("BLOB column of a primary-key table", _KEYED, fields={"x": "BLOB"}, values={"x": "00ff"}),
     Kind("VECTOR column", _APPEND, keys=(), fields={"x": "VECTOR<FLOAT, 2>"}, values={"x": [1.0, 2.0]}),
     Kind("fallback branch", {**_KEYED, "scan.fallback-branch": "other"}),
     Kind(

@@ -451,7 +451,8 @@ def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) 
             kinds.discard(_HASH)
         if _keeps_vectors(store):
             kinds.discard(_VECTORS)
-        yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}'") for kind in sorted(kinds))
+        unknown = "index '{}', which Paimon's own compaction rebuilds"
+        yield from (_NAMES_OF_INDEXES.get(kind, unknown.format(kind)) for kind in sorted(kinds))
     yield from _unsupported_formats(store, snapshot)
 
 
@@ -510,7 +511,7 @@ def _unsupported_indexes(store: TableStore) -> Iterator[str]:
     yield from (f"file index '{kind}'" for kind in sorted(kinds - _FILE_INDEXES))
     for key in sorted(store.options.raw):
         if key.endswith(".index.columns") and key.startswith("pk-"):
-            yield f"index '{key}'"
+            yield f"index '{key}', which Paimon's own compaction rebuilds"
 
 
 def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]:

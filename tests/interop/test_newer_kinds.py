@@ -6,6 +6,7 @@ The columns and system tables that 2.0 and 2.1 added are those of Java, too. ``D
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema
+from lsm_core import Catalog, Schema, SchemaChange
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.options.table_options import PaimonVersion
 from lsm_core.sql.commands import Session
 from lsm_core.sql.local_engine import LocalEngine
@@ -155,3 +157,33 @@ def test_file_indexes_are_listed_as_java_does(newest: JavaPaimon, tmp_path: Path
     assert {(row["column_name"], row["is_empty"]) for row in shown} == {(name, False) for name in "abc"}
     first = catalog.table("db.t$file_indexes").to_arrow(filter=[("partition", "=", "{0}")], columns=["partition"])
     assert 0 < first.num_rows < len(shown)
+
+
+@pytest.mark.paimon_java
+@pytest.mark.parametrize("kind", ["btree", "bitmap"])
+def test_indexes_of_primary_keys_stay_whole(newest: JavaPaimon, tmp_path: Path, kind: str) -> None:
+    """Reads, expiry and cleaning work beside the index; writes and compactions, which must rebuild it, are refused."""
+    Catalog(str(tmp_path)).create_database("db")
+    java, key = partial(_call, newest, tmp_path), f"pk-{kind}.index.columns"
+    fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", key: "v"}
+    java("create", schema={"fields": fields, "primaryKeys": ["k"], "options": options})
+    for first in (0, 50, 25):
+        java("write", rows=[{"k": k, "v": k % 7 + first} for k in range(first, first + 60)], compact="full")
+    table = Catalog(str(tmp_path)).table("db.t")
+    for _ in range(2):
+        for test in (None, [["v", "=", 30]]):
+            theirs = sorted((row["k"], row["v"]) for row in java("read", filter=test)["rows"])
+            read = table.to_arrow(filter=None if test is None else [tuple(test[0])])
+            assert sorted(zip(*read.to_pydict().values(), strict=True)) == theirs
+            assert len(theirs) == (110 if test is None else 9)
+        table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
+        table.remove_orphan_files(older_than_ms=int(time.time() * 1000) - 1)
+        table.sweep_trash(now_ms=1 << 42)
+    kinds = Catalog(str(tmp_path)).table("db.t$table_indexes").to_arrow().column("index_type").to_pylist()
+    assert kind in kinds
+    assert all(check.passed for check in table.check())
+    for option in (key, "write-only"):  # an index in use is refused without its option, too
+        with pytest.raises(UnsupportedFeature, match="which Paimon's own compaction rebuilds"):
+            Catalog(str(tmp_path)).table("db.t").compact(full=True)
+        Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.remove_option(option)])
