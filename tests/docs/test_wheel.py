@@ -105,3 +105,57 @@ def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, 
     assert str(Path(settings).resolve()).startswith(inside)
     assert Path(settings).read_text() == (ROOT / "orchestration" / "dagster.yaml").read_text()
     assert loaded == "True"
+
+
+_PROJECT = """\
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "lake"
+registry_modules = ["lake.components.*"]
+"""
+_OWN = """\
+import dagster as dg
+import assets
+import checks
+import orchestration
+
+@dg.asset
+def report() -> None:
+    assert assets.OWNER == checks.OWNER == orchestration.OWNER == "lake"
+"""
+_LOAD = """\
+import sys
+import dagster as dg
+import lake
+repository = dg.load_from_defs_folder(path_within_project=__import__("pathlib").Path(lake.__file__).parent).get_repository_def()
+for key in repository.asset_graph.get_all_asset_keys():
+    print(key.to_user_string())
+print(repository.get_job("__ASSET_JOB").execute_in_process(asset_selection=[dg.AssetKey("report")]).success)
+print(*(name for name in ("assets", "checks", "orchestration") if sys.modules[name].OWNER == "lake"))
+"""
+
+
+def test_a_project_with_folders_of_the_same_names_is_joined(
+    python: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """The layout is that of `create-dagster project`; `assets`, `checks` and `orchestration` are packages of its own."""
+    root = tmp_path / "lake"
+    (root / "src" / "lake" / "defs" / "tables").mkdir(parents=True)
+    (root / "pyproject.toml").write_text(_PROJECT)
+    for package in ("lake", "lake/defs", "assets", "checks", "orchestration"):
+        (root / "src" / package).mkdir(exist_ok=True)
+        (root / "src" / package / "__init__.py").write_text('OWNER = "lake"\n')
+    (root / "src" / "lake" / "defs" / "reports.py").write_text(_OWN)
+    definition = "type: dredge.PaimonWarehouse\nattributes:\n  warehouse: wh\n  runner: local\n"
+    (root / "src" / "lake" / "defs" / "tables" / "defs.yaml").write_text(definition)
+    create = (
+        "import pyarrow as pa; from lsm_core import Catalog\n"
+        "Catalog('wh').create_table('shop.orders', pa.schema([('k', pa.int64())]), create_database=True)"
+    )
+    _run([str(python), "-c", create], root, environment)
+    (root / "load.py").write_text(_LOAD)
+    printed = _run([str(python), "load.py"], root, {**environment, "PYTHONPATH": str(root / "src")}).splitlines()
+    assert {"report", "wh/shop/orders", "wh/shop/orders_layout"} <= set(printed)
+    assert printed[-2:] == ["True", "assets checks orchestration"]
