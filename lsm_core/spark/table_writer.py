@@ -232,7 +232,9 @@ class TableWriter(OfOneRelease, DataSourceArrowWriter):
 def write_or_leave(
     job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, kind_column: str | None
 ) -> tuple[tuple[bytes, ...], str]:
-    """Write the rows of one task to data files; if those would be small, store the rows for :func:`write_gathered`.
+    """Write the rows of one task to data files, or store them for :func:`write_gathered`.
+
+    Rows are stored if their files would be small, and in a table with `sequence.snapshot-ordering`.
 
     Args:
         job: The write.
@@ -246,6 +248,11 @@ def write_or_leave(
     Raises:
         DredgeError: A row cannot be written, the schema of the table changed, or the storage is full.
     """
+    if job.store.options.snapshot_ordering:
+        # All rows of a commit have one sequence number there, so that only one writer of a bucket can order them.
+        assert job.folder is not None
+        staged = job.folder.put((rows, kinds) for _, rows, kinds in job.check_rows(iter(batches), task, kind_column))
+        return (), staged
     held: list[pa.RecordBatch] = []
     rows = iter(batches)
     size = 0

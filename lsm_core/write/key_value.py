@@ -156,6 +156,9 @@ class BufferPool:
         self.memory = options.write_buffer_size
         self.handles = max(2, int(options.get("local-sort.max-num-file-handles")))
         self.batch_bytes = max(1, self.memory // (2 * self.handles))
+        # With `sequence.snapshot-ordering` all files of a commit have one sequence number, so that readers cannot order
+        # the versions of a key in two files. Spilling merges them into one file.
+        self._always_spills = options.snapshot_ordering
         self._spillable = bool(options.get("write-buffer-spillable"))
         self._disk = int(options.get("write-buffer-spill.max-disk-size"))
         self._space = SpillSpace.of(options)
@@ -163,8 +166,11 @@ class BufferPool:
 
     @property
     def may_spill(self) -> bool:
-        """Whether spilling is enabled and the disk budget has room; as in Java, the last run may exceed the budget."""
-        return self._spillable and self.disk_used < self._disk
+        """Whether spilling is enabled and the disk budget has room; as in Java, the last run may exceed the budget.
+
+        Always true in a table with `sequence.snapshot-ordering`.
+        """
+        return self._always_spills or (self._spillable and self.disk_used < self._disk)
 
     def spill(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> SpilledRun:
         """Write ``batches`` to a run on the local disk.

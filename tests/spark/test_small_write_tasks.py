@@ -65,6 +65,19 @@ def test_rows_that_tasks_left_count_between_those_of_tasks_that_wrote(tmp_path: 
     assert len(versions) == 200_000
 
 
+def test_in_a_table_ordered_by_snapshot_one_writer_orders_the_rows_of_all_tasks(tmp_path: Path) -> None:
+    options = {"bucket": "1", "sequence.snapshot-ordering": "true", "write-only": "true"}
+    table = make_table(tmp_path, fields=FIELDS, primary_keys=["p", "k"], partition_keys=["p"], options=options)
+    job = WriteJob.plan(table.store, overwrite=False)
+    tasks = [_batches(range(100), "a"), _batches(range(50, 200_000), "b"), [], _batches(range(149, 200), "d")]
+    records = [write_or_leave(job, rows, task, None) for task, rows in enumerate(tasks)]
+    assert not any(messages for messages, _ in records)
+    job.commit(write_gathered(job, [(task, staged) for task, (_, staged) in enumerate(records)], []))
+    versions = table.to_arrow().sort_by("k").column("v").to_pylist()
+    assert (versions[49], versions[50], versions[148], versions[149], versions[200]) == ("a", "b", "b", "d", "b")
+    assert len(data_files(tmp_path)) == 1
+
+
 def test_row_kinds_and_an_overwrite_reach_the_one_writer(tmp_path: Path) -> None:
     table = make_table(tmp_path, fields=FIELDS, primary_keys=["p", "k"], partition_keys=["p"], options={"bucket": "1"})
     table.write(pa.table({"p": [0, 1], "k": [7, 9], "v": ["old", "old"]}))

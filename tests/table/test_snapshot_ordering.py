@@ -62,6 +62,19 @@ def test_the_later_snapshot_wins_over_larger_sequence_numbers(tmp_path: Path) ->
     assert [report.text for report in table.refresh().check() if not report.passed and not report.warn] == []
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
+def test_the_last_row_of_a_key_wins_within_a_commit_larger_than_the_buffer(tmp_path: Path, engine: str) -> None:
+    buffer = {"write-buffer-size": "64 kb", "write-buffer-spillable": "false", "write-buffer-spill.max-disk-size": "1 b"}
+    function = {"fields.v.aggregate-function": "last_value"} if engine == "aggregation" else {}
+    table = _create(tmp_path, **buffer, **function, **{"merge-engine": engine})
+    with table.new_write() as writer:
+        for version in range(4):
+            writer.write(_rows(range(3000), f"version {version} of the row"))
+        table.new_commit().commit(writer.prepare_commit())
+    assert len(_numbers(table)) == 1
+    assert set(_values(table).values()) == {"version 3 of the row"}
+
+
 def test_an_ordinary_table_keeps_the_larger_sequence_number(tmp_path: Path) -> None:
     table = _create(tmp_path, **{"sequence.snapshot-ordering": "false"})
     _written_late(table)
