@@ -14,6 +14,7 @@ import pytest
 from lsm_core import Catalog
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.blob_reader import decode_lengths
+from lsm_core.maintenance.actions.merge_branch import plan_merge_branch
 from lsm_core.read import Split, read_split
 from lsm_core.table.system import SYSTEM_TABLES
 
@@ -90,7 +91,9 @@ def test_expiry_and_cleaning_keep_the_files_of_all_columns(catalog: Catalog) -> 
 
 def test_rewrites_and_changes_are_refused_by_name(catalog: Catalog) -> None:
     table, before = catalog.table("db.merged"), ROWS["merged"]
+    table.create_branch("b").write(pa.table({"k": pa.array([30], pa.int32())}))
     refused = [
+        lambda: plan_merge_branch(table.store, "b"),
         lambda: table.compact(full=True),
         lambda: table.delete([("k", "=", 1)]),
         lambda: table.update([("k", "=", 1)], {"s": "x"}),

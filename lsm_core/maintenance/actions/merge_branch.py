@@ -36,7 +36,7 @@ from lsm_core.metadata import branches, manifests, snapshots
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.metadata.store import TableStore, list_schema_ids
-from lsm_core.metadata.support import require_writable
+from lsm_core.metadata.support import require_whole_rows, require_writable
 
 _FILES_PER_SECOND: Final = 20_000
 """Manifest entries that a commit adds per second; only for forecasts."""
@@ -87,10 +87,11 @@ def plan_merge_branch(store: TableStore, branch: str, now_ms: int | None = None)
         TableNotFound: the branch does not exist.
         SnapshotNotFound: one of the two has no snapshot.
         UnsupportedFeature: one of the two has a primary key, or a history that is not complete or not of appends; or
-            their schemas or row tracking differ.
+            their schemas or row tracking differ; or the table has data evolution, whose row ids would collide.
         CorruptFile: metadata cannot be read.
     """
     require_writable(store)
+    require_whole_rows(store, "a merge of branches of a table")
     if branch == store.branch:
         raise InvalidOption("branch", branch, f"a branch besides {store.branch}, which receives the files", store.name)
     source = branches.open_branch(store, branch)
