@@ -7,6 +7,7 @@ this process. If one side refuses an operation, the other side refuses the opera
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,7 +255,10 @@ class Life:
         rows, _ = self._rows()
         keys = rows.select(self.table.primary_keys)
         self._tell(f"delete keys {keys.to_pylist()}")
-        groups = [[(name, "=", value) for name, value in row.items()] for row in keys.to_pylist()]
+        groups = [
+            [(name, "is null") if value is None else (name, "=", value) for name, value in row.items()]
+            for row in keys.to_pylist()
+        ]
         self._both(lambda: delete_keys(self.spark.createDataFrame(keys), self.there), lambda: self.here.delete(groups))
 
     def _both(self, there: Callable[[], object], here: Callable[[], object]) -> None:
@@ -384,7 +388,7 @@ class Life:
         value, other = (pa.scalar(held.pools[name](random), kind).as_py() for _ in range(2))
         if held.types[name] == "DATE":
             return name, random.choice(["is null", "is not null"]), None
-        if held.types[name] == "DOUBLE" and value != value:
+        if held.types[name] == "DOUBLE" and not math.isfinite(value):  # JSON has no such numbers
             value = 0.5
         if random.random() < 0.2 and held.types[name] != "DOUBLE":
             return name, "in", [value, other]

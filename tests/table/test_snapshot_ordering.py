@@ -64,7 +64,11 @@ def test_the_later_snapshot_wins_over_larger_sequence_numbers(tmp_path: Path) ->
 
 @pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation"])
 def test_the_last_row_of_a_key_wins_within_a_commit_larger_than_the_buffer(tmp_path: Path, engine: str) -> None:
-    buffer = {"write-buffer-size": "64 kb", "write-buffer-spillable": "false", "write-buffer-spill.max-disk-size": "1 b"}
+    buffer = {
+        "write-buffer-size": "64 kb",
+        "write-buffer-spillable": "false",
+        "write-buffer-spill.max-disk-size": "1 b",
+    }
     function = {"fields.v.aggregate-function": "last_value"} if engine == "aggregation" else {}
     table = _create(tmp_path, **buffer, **function, **{"merge-engine": engine})
     with table.new_write() as writer:
