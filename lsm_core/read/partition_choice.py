@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import InvalidFilter, InvalidOption
-from lsm_core.format.partitions import partition_value, partition_values
+from lsm_core.format.partitions import partition_bytes, partition_value, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.live_files import NEWEST, totals
@@ -80,6 +80,39 @@ def _require_no_outer_blanks(store: TableStore, candidates: pa.Table, specs: Seq
                 f"table {store.name}: no partition has these values, but one has blanks around them; name it by a "
                 f"condition: {condition}"
             )
+
+
+def encode_chosen(
+    store: TableStore, partitions: Sequence[Mapping[str, Any]] | None, where: str | None
+) -> list[bytes] | None:
+    """Return the chosen partitions as BinaryRow bytes, ascending; None for all.
+
+    Args:
+        store: the table.
+        partitions: partitions (typed values, None = null), None for all.
+        where: condition on partition columns, in place of ``partitions``.
+
+    Raises:
+        InvalidOption: both arguments are set, or the table has no partition columns.
+        InvalidFilter: a partition or the condition does not fit the table.
+    """
+    if where is not None:
+        partitions = chosen_partitions(store, {"where": where, "partitions": partitions})
+    return None if partitions is None else sorted({partition_bytes(store.schema, p, store.name) for p in partitions})
+
+
+def chosen_to_text(chosen: Sequence[bytes] | None) -> str | None:
+    """Return partitions as hex digits separated by blanks, as plans store them; None for all."""
+    return None if chosen is None else " ".join(partition.hex() for partition in chosen)
+
+
+def chosen_from_text(text: object) -> list[bytes] | None:
+    """Return the partitions that :func:`chosen_to_text` wrote as ``text``.
+
+    Raises:
+        ValueError: the text holds no hex digits.
+    """
+    return None if text is None else [bytes.fromhex(part) for part in str(text).split()]
 
 
 def typed_partitions(store: TableStore, specs: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:

@@ -24,31 +24,15 @@ from lsm_core.tree.model import (
     State,
     Trigger,
 )
-from lsm_core.tree.universal import UniversalCompaction
+from lsm_core.tree.universal import UniversalCompaction, UniversalOptions
 
 
-class ClusterOptions(Protocol):
+class ClusterOptions(UniversalOptions, Protocol):
     """Options that decide which files are sorted."""
 
     @property
     def num_levels(self) -> int:
         """Number of levels."""
-
-    @property
-    def compaction_trigger(self) -> int:
-        """Number of runs that starts a sort."""
-
-    @property
-    def max_size_amplification(self) -> int:
-        """Largest size of the newer runs relative to the oldest run (percent)."""
-
-    @property
-    def size_ratio(self) -> int:
-        """Percent by which the next run may be larger than all runs taken so far."""
-
-    @property
-    def paimon_version(self) -> PaimonVersion:
-        """Version of Paimon whose rules are used."""
 
 
 def cluster_runs(files: Sequence[DataFile]) -> list[LevelSortedRun]:

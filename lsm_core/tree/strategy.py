@@ -20,29 +20,14 @@ from lsm_core.tree.model import (
     State,
     Trigger,
 )
-from lsm_core.tree.universal import OffPeakHours, UniversalCompaction
+from lsm_core.tree.universal import OffPeakHours, UniversalCompaction, UniversalOptions
 
 
-class PickOptions(Protocol):
+class PickOptions(UniversalOptions, Protocol):
     """Options by which the files to compact are chosen; `TableOptions` provides them.
 
     Sizes are in bytes, times in ms and ratios in percent.
     """
-
-    @property
-    def compaction_trigger(self) -> int:
-        """Number of sorted runs that starts a compaction."""
-        ...
-
-    @property
-    def max_size_amplification(self) -> int:
-        """Largest size of all newer runs relative to the oldest run (percent)."""
-        ...
-
-    @property
-    def size_ratio(self) -> int:
-        """Percent by which the next older run may be larger than the runs picked so far."""
-        ...
 
     @property
     def offpeak_start(self) -> int:
@@ -72,11 +57,6 @@ class PickOptions(Protocol):
     @property
     def incremental_size_threshold(self) -> int | None:
         """Largest size (bytes) of all levels except the last, or None."""
-        ...
-
-    @property
-    def paimon_version(self) -> PaimonVersion:
-        """Paimon version whose rules apply, because versions pick files differently."""
         ...
 
     @property

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from lsm_core.options import PaimonVersion
 from lsm_core.tree.early_full import EarlyFullCompaction
 from lsm_core.tree.model import (
     CompactUnit,
@@ -25,6 +27,30 @@ from lsm_core.tree.model import (
 )
 
 _HOUR_MS = 3_600_000
+
+
+class UniversalOptions(Protocol):
+    """Options of universal compaction, which also picks the runs that incremental clustering sorts."""
+
+    @property
+    def compaction_trigger(self) -> int:
+        """Number of sorted runs that starts a compaction."""
+        ...
+
+    @property
+    def max_size_amplification(self) -> int:
+        """Largest size of all newer runs relative to the oldest run (percent)."""
+        ...
+
+    @property
+    def size_ratio(self) -> int:
+        """Percent by which the next older run may be larger than the runs picked so far."""
+        ...
+
+    @property
+    def paimon_version(self) -> PaimonVersion:
+        """Paimon version whose rules apply, because versions pick files differently."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

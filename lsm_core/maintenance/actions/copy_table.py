@@ -30,7 +30,7 @@ from lsm_core.errors import (
     VerificationFailed,
 )
 from lsm_core.format.manifest import IndexManifestEntry
-from lsm_core.format.partitions import partition_bytes, partition_names
+from lsm_core.format.partitions import partition_names
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.maintenance.action import (
@@ -51,7 +51,7 @@ from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema, schema_path
 from lsm_core.metadata.support import require_readable
-from lsm_core.read.partition_choice import chosen_partitions
+from lsm_core.read.partition_choice import chosen_from_text, chosen_to_text, encode_chosen
 from lsm_core.read.scan import usable_cores
 from lsm_core.storage import file_io_for, storage_options
 from lsm_core.storage.safe_paths import check_name, inside, is_link, place_of
@@ -175,17 +175,13 @@ def plan_copy(
             "a copy of a table with 'data-file.external-paths': both tables would use them", store.name
         )
     root = _target_root(store, target, target_warehouse)
-    chosen = None
-    if partitions is not None or where is not None:
-        both = {"where": where, "partitions": list(partitions) if partitions is not None else None}
-        selected = chosen_partitions(store, both) if where is not None else list(partitions or ())
-        chosen = sorted({partition_bytes(store.schema, each, store.name) for each in selected or ()})
+    chosen = encode_chosen(store, partitions, where)
     snapshot = snapshots.latest(store)
     arguments: dict[str, Fact] = {
         "target": target,
         "target_warehouse": None if target_warehouse is None else root.removesuffix(_place(target)),
         "root": root,
-        "partitions": None if chosen is None else " ".join(each.hex() for each in chosen),
+        "partitions": chosen_to_text(chosen),
     }
     plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
     _require_free(store, _open_target(store, plan), _origin(store, snapshot))
@@ -381,7 +377,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     if _require_free(store, target, origin):
         _enter_in_catalog(store, target)  # an earlier copy may have ended before
         return ApplyOutcome(report)
-    copying = _Copying(store, target, _chosen(plan))
+    copying = _Copying(store, target, chosen_from_text(plan.arguments["partitions"]))
     if snapshot is None:
         _copy_schemas(store, target)
         _enter_in_catalog(store, target)
@@ -460,11 +456,6 @@ def _enter_in_catalog(store: TableStore, target: TableStore) -> None:
     registry = store.registry
     if registry is not None and target.root == f"{registry.root}{_place(target.name)}":
         registry.enter_table(target.name, target.schema)
-
-
-def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
-    partitions = plan.arguments["partitions"]
-    return None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
 
 
 def _copy_schemas(store: TableStore, target: TableStore) -> None:

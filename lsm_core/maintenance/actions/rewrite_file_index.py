@@ -28,7 +28,7 @@ from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.files.index_writer import SUFFIX, IndexedColumn, IndexWriter, indexed_columns
 from lsm_core.files.reader import open_append
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, table_to_entries
-from lsm_core.format.partitions import partition_bytes, partition_names
+from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.action import (
     NO_SUCH_PARTITION,
     PLAN_PROPERTY,
@@ -47,7 +47,7 @@ from lsm_core.metadata.indexes import indexes_in
 from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
-from lsm_core.read.partition_choice import chosen_partitions
+from lsm_core.read.partition_choice import chosen_to_text, encode_chosen
 from lsm_core.read.scan import usable_cores
 
 _ACTION: Final = "rewrite_file_index"
@@ -147,13 +147,9 @@ def plan_file_indexes(
     """
     _require_able(store)
     columns = _require_indexes(store)
-    chosen = None
-    if partitions is not None or where is not None:
-        values = {name: value for name, value in (("partitions", partitions), ("where", where)) if value is not None}
-        selected = chosen_partitions(store, values) if where is not None else list(partitions or ())
-        chosen = sorted({partition_bytes(store.schema, each, store.name) for each in selected or ()})
+    chosen = encode_chosen(store, partitions, where)
     snapshot = snapshots.latest(store)
-    arguments = {"partitions": None if chosen is None else " ".join(each.hex() for each in chosen)}
+    arguments = {"partitions": chosen_to_text(chosen)}
     plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
     if snapshot is None:
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))

@@ -28,7 +28,6 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.manifest import ADD, DELETE, table_to_entries
-from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
@@ -49,6 +48,7 @@ from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.manifests import tracks_rows
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
+from lsm_core.read.partition_choice import chosen_from_text, chosen_to_text, encode_chosen
 
 AS_LATEST_PROPERTY: Final = "dredge.as-latest"
 """Snapshot property: id of the older snapshot whose content the new snapshot, or some of its partitions, has."""
@@ -124,11 +124,11 @@ def plan_rollback_as_latest(
     _require_able(store)
     target = find_target(store, snapshot_id, tag)
     latest = snapshots.latest(store)
-    chosen = None if partitions is None else sorted({partition_bytes(store.schema, p, store.name) for p in partitions})
+    chosen = encode_chosen(store, partitions, None)
     arguments: dict[str, Fact] = {
         "snapshot_id": snapshot_id,
         "tag": tag,
-        "partitions": None if chosen is None else " ".join(binary.hex() for binary in chosen),
+        "partitions": chosen_to_text(chosen),
         "to_snapshot": target.id,
         "committed_ms": target.time_millis,
     }
@@ -278,8 +278,7 @@ def find_restored_snapshot(snapshot: Snapshot) -> int | None:
 
 
 def _chosen(plan: MaintenancePlan) -> list[bytes] | None:
-    partitions = plan.arguments["partitions"]
-    return None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
+    return chosen_from_text(plan.arguments["partitions"])
 
 
 def _base(store: TableStore, plan: MaintenancePlan) -> Snapshot:
