@@ -287,7 +287,7 @@ def split_sections(parts: Sequence[RangedManifest], target: int) -> list[list[Ra
 
     Args:
         parts: the manifests, at least one.
-        target: size (bytes) below which a section is large_sections with a neighbour.
+        target: size (bytes) below which a section is merged with a neighbour.
     """
     sections: list[list[RangedManifest]] = []
     high: Bound = (False, None)
