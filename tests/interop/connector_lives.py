@@ -289,6 +289,8 @@ class Life:
         self.create()
         for number in range(STEPS):
             self.step(self.insert() if number == 0 else self.drawn())
+        while self.waiting:
+            self.step(self.waiting.pop(0))
         if self.kind.producer in ("lookup", "full-compaction"):
             self.step(self.compaction(full=True))
             self.changes_give_the_rows()
