@@ -41,12 +41,12 @@ from lsm_core.maintenance.ledger import (
     this_process,
     write_or_warn,
 )
+from lsm_core.maintenance.saved_plans import VERIFICATION, list_changed_options
 from lsm_core.maintenance.trash import DeleteItem, read_trash
 from lsm_core.metadata.store import TableStore
 from lsm_core.tracing import record_span
 
 _LOG: Final = logging.getLogger(__name__)
-_VERIFICATION: Final = "dredge.verification"
 _WEAKEST_FIRST: Final = ("counts", "sampled", "full")
 
 
@@ -189,11 +189,10 @@ def _require_same(store: TableStore, plan: MaintenancePlan) -> None:
         raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
     if plan.code_version != CODE_VERSION:
         raise PlanStale(f"it was made by {plan.code_version}, this is {CODE_VERSION}; plan it again", store.name)
-    now, then = dict(store.options.raw), dict(plan.options)
-    changed = sorted(key for key in {*now, *then} - {_VERIFICATION} if now.get(key) != then.get(key))
+    changed = list_changed_options(store, plan)
     if changed:
         key = changed[0]
-        raise PlanStale(f"option {key} was {then.get(key)!r} and is {now.get(key)!r}", store.name)
+        raise PlanStale(f"option {key} was {plan.options.get(key)!r} and is {store.options.raw.get(key)!r}", store.name)
 
 
 def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
@@ -233,11 +232,11 @@ def _require_planned(store: TableStore, plan: MaintenancePlan) -> None:
 
 def _use_planned_verification(store: TableStore, plan: MaintenancePlan) -> TableStore:
     """Return the table with the plan's `dredge.verification` if it is stronger than the table's own."""
-    planned = plan.options.get(_VERIFICATION, "full")
+    planned = plan.options.get(VERIFICATION, "full")
     stronger = planned in _WEAKEST_FIRST and _WEAKEST_FIRST.index(planned) > _WEAKEST_FIRST.index(
         store.options.verification
     )
-    return store.copy({_VERIFICATION: planned}) if stronger else store
+    return store.copy({VERIFICATION: planned}) if stronger else store
 
 
 def _record(

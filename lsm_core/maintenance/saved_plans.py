@@ -24,6 +24,8 @@ KEPT_MS: Final = 24 * 3_600_000
 """Time for which every saved plan is kept, applied or not."""
 MOST_KEPT: Final = 1_000
 """A plan older than `KEPT_MS` is removed if at least this many saved plans are newer."""
+VERIFICATION: Final = "dredge.verification"
+"""Option for the level at which a compaction is verified; a policy may set it for the runs of the platform."""
 _NOTE: Final = ".waits"
 """Suffix of the note beside a plan that waits for approval."""
 _WORDS: Final = re.compile(r'[^"\s\\,:{}\[\]]+')
@@ -154,12 +156,25 @@ def waiting_plans(store: TableStore) -> list[WaitingPlan]:
     for name, note in _notes(store):
         try:
             waiting = WaitingPlan(load_plan(store, name), time_of(note["since_ms"]), str(note["why"]))
-            options = waiting.plan.options == dict(store.options.raw)
+            changed = list_changed_options(store, waiting.plan)
         except (CorruptFile, InvalidOption, KeyError, PlanStale, TypeError, ValueError):
             continue
-        if options and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
+        if not changed and waiting.plan.table == store.name and _still_fits(store, waiting.plan):
             plans.append(waiting)
     return sorted(plans, key=lambda waiting: (waiting.since_ms, waiting.plan.hash))
+
+
+def list_changed_options(store: TableStore, plan: MaintenancePlan) -> list[str]:
+    """Return the names of the options that differ between a plan and its table, sorted, so that it cannot be applied.
+
+    The level of verification may differ, because the stronger one of both is used.
+
+    Args:
+        store: the table.
+        plan: the plan.
+    """
+    now, then = dict(store.options.raw), dict(plan.options)
+    return sorted(key for key in {*now, *then} - {VERIFICATION} if now.get(key) != then.get(key))
 
 
 def estimate_waiting(store: TableStore, action: str) -> tuple[int, int]:

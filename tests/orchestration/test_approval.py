@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dredge.platform_core import names
+from lsm_core.cli.app import run as run_cli
 from lsm_core.maintenance import read_ledger, waiting_plans
 from lsm_core.metadata import snapshots
 from tests.orchestration.test_action_jobs import said
@@ -48,6 +49,19 @@ def test_a_tick_stores_the_plan_and_starts_nothing_until_somebody_approves(house
     assert house.execute("apply_plan", run_config=asked).success
     assert snapshots.latest_id(store) == 6
     assert not waiting_plans(store)
+
+
+def test_a_plan_with_the_verification_of_the_policy_is_listed_everywhere(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(house.environment["DREDGE_POLICIES"])
+    file.write_text(POLICIES.replace("defaults:\n", "defaults:\n  verification: sampled\n"))
+    house.load()
+    house.tick(names.SORTED_RUN_SENSOR)
+    (waiting,) = waiting_plans(house.warehouse.store(TABLE))
+    assert waiting.plan.options["dredge.verification"] == "sampled"
+    assert run_cli(["plans", TABLE, "-w", str(house.root)]) == 0
+    assert waiting.plan.hash in capsys.readouterr().out
 
 
 def tick_lines(result: object) -> list[str]:
