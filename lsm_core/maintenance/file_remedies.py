@@ -278,8 +278,8 @@ def _find_adding(store: TableStore, newest: Snapshot, names: set[str]) -> dict[s
     indexes = _index_files_of(store, newest, names)
     for snapshot in _newest_first(store, newest):
         delta = manifests.delta_entries(store, snapshot)
-        found = _named(delta.filter(pc.equal(delta.column("kind"), ADD)), names - set(added_by))
-        added_by |= dict.fromkeys(found, snapshot)
+        matches = _named(delta.filter(pc.equal(delta.column("kind"), ADD)), names - set(added_by))
+        added_by |= dict.fromkeys(matches, snapshot)
         held = _index_files_of(store, snapshot, indexes)
         added_by |= {name: holding[name] for name in indexes - held if name in holding}
         holding |= dict.fromkeys(held, snapshot)
@@ -298,24 +298,26 @@ def _count_appends(store: TableStore, first: int, last: int) -> int:
 def _named(entries: pa.Table, names: Collection[str]) -> set[str]:
     """Return those of ``names`` that are data files of manifest entries."""
     column = entries.column("file_name")
-    found = set(entries.filter(pc.is_in(column, arrow_array(list(names), pa.string()))).column("file_name").to_pylist())
-    return {str(name) for name in found}
+    matches = set(
+        entries.filter(pc.is_in(column, arrow_array(list(names), pa.string()))).column("file_name").to_pylist()
+    )
+    return {str(name) for name in matches}
 
 
 def _data_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
-    found: set[str] = set()
+    matches: set[str] = set()
     for part in manifests.iter_live(store, snapshot):
-        found |= _named(part, names)
-    return found
+        matches |= _named(part, names)
+    return matches
 
 
 def _side_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
     """Return those of ``names`` that are index files beside live data files."""
-    found: set[str] = set()
+    matches: set[str] = set()
     for part in manifests.iter_live(store, snapshot):
         extras = pc.list_flatten(one_array(part.column("extra_files")))
-        found |= set(extras.filter(pc.is_in(extras, arrow_array(list(names), pa.string()))).to_pylist())
-    return found
+        matches |= set(extras.filter(pc.is_in(extras, arrow_array(list(names), pa.string()))).to_pylist())
+    return matches
 
 
 def _index_files_of(store: TableStore, snapshot: Snapshot, names: Collection[str]) -> set[str]:
