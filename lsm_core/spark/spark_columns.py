@@ -32,6 +32,7 @@ _SIMPLE: Final[dict[TypeRoot, tuple[str, pa.DataType]]] = {
     TypeRoot.BOOLEAN: ("BOOLEAN", pa.bool_()),
     TypeRoot.BINARY: ("BINARY", pa.binary()),
     TypeRoot.VARBINARY: ("BINARY", pa.binary()),
+    TypeRoot.BLOB: ("BINARY", pa.binary()),
     TypeRoot.TINYINT: ("TINYINT", pa.int8()),
     TypeRoot.SMALLINT: ("SMALLINT", pa.int16()),
     TypeRoot.INT: ("INT", pa.int32()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,14 @@ def test_a_compaction_on_spark_keeps_them(spark: Any, tmp_path: Path) -> None:
     before = told(table.to_arrow(columns=IDS))
     assert compact_table(spark, table, full=True).commits == 1
     assert told(read_table(spark, table, columns=IDS).toArrow()) == before
+
+
+def test_columns_of_several_files_and_blobs_are_read_on_spark(spark: Any, tmp_path: Path) -> None:
+    register(spark)
+    data = Path(__file__).parent.parent / "data" / "evolution"
+    with tarfile.open(data / "warehouse.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for name in ("merged", "blobs", "marked"):
+        table = Catalog(str(tmp_path)).table(f"db.{name}")
+        names = [*table.schema.field_names, "_ROW_ID"]
+        assert told(read_table(spark, table, columns=names).toArrow()) == told(table.to_arrow(names))
