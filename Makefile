@@ -19,7 +19,7 @@ lint: setup  ## ruff, mypy --strict, import contracts
 lint-project:  ## zizmor, actionlint, hadolint, yamllint, where they are installed (.github/requirements/tools.txt)
 	@sh scripts/lint_project.sh
 
-test-fast: setup  ## the tests without Java, Spark, servers and a browser, in about a minute
+test-fast: setup  ## the tests without Java, Spark, servers and a browser
 	@sh scripts/test_fast.sh
 
 test-lowest:  ## the same with the lowest versions that pyproject.toml allows (needs uv)
