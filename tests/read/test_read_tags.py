@@ -91,3 +91,14 @@ def test_a_read_without_permission_to_write_goes_on(
     assert table.to_arrow().num_rows == 5
     assert "snapshot 3 is read without a tag against expiry: read-only" in caplog.text
     assert not os.path.exists(tags.tag_dir(table.store))
+
+
+def test_a_read_of_spark_is_protected_when_it_is_planned(table: Table) -> None:
+    pytest.importorskip("pyspark")
+    from lsm_core.spark.table_reader import TableReader
+
+    reader = TableReader(table.store, ["k"])
+    assert tags.list_names(table.store) == []
+    assert len(reader.partitions()) == 1
+    (name,) = tags.list_names(table.store)
+    assert name.startswith("batch-read-3-")
