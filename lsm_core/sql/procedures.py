@@ -32,7 +32,7 @@ from lsm_core.read.table_versions import millis
 from lsm_core.sql.call_statement import CallStatement, parse_call
 from lsm_core.storage import file_io_for
 from lsm_core.table import Catalog
-from lsm_core.table.names import TableName
+from lsm_core.table.names import SYSTEM_DATABASE, TableName
 from lsm_core.table.schema_change import SchemaChange
 from lsm_core.table.validation import check_manifest_sort
 
@@ -583,7 +583,8 @@ def _open(catalog: Catalog, name: str, options: Mapping[str, str] | None) -> Tab
         InvalidOption: an option is invalid.
     """
     name = name.replace("`", "")
-    if TableName.parse(name).system:
+    parsed = TableName.parse(name)
+    if parsed.system or parsed.database == SYSTEM_DATABASE:
         raise UnsupportedFeature("a procedure on a system table; name the table alone", name)
     table = catalog.table(name)
     return table.copy(dict(options)) if options else table

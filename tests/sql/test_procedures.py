@@ -475,3 +475,13 @@ def test_a_partition_with_outer_blanks_is_named_by_a_condition(warehouse: Wareho
             warehouse.call(call)
     assert warehouse.call("compact(`table` => 'db.t', where => \"dt = ' it''s '\")").reports[0].changed
     assert warehouse.call("drop_partition('db.t', 'dt=its')").lines == ["nothing to do"]
+
+
+@pytest.mark.parametrize("name", [name for name, made in PROCEDURES.items() if made.parameters[0].name == "table"])
+def test_a_system_table_of_the_catalog_is_refused_by_name(warehouse: Warehouse, name: str) -> None:
+    required = [parameter for parameter in PROCEDURES[name].parameters if parameter.required]
+    values = {ParameterKind.NUMBER: "1", ParameterKind.PARTITIONS: "'dt=a'"}
+    values[ParameterKind.TIME] = "1"
+    others = [f", {parameter.name} => {values.get(parameter.kind, repr('x'))}" for parameter in required[1:]]
+    with pytest.raises(UnsupportedFeature, match=r"sys\.tables: a procedure on a system table|system table"):
+        warehouse.call(f"{name}(`table` => 'sys.tables'{''.join(others)})")
