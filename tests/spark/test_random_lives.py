@@ -50,7 +50,7 @@ def _failures(seeds: range, root: Path, spark: Any, option: str) -> list[str]:
 
 @pytest.mark.parametrize("option", NEWER)
 def test_spark_keeps_up_with_newer_kinds(spark: Any, tmp_path: Path, option: str) -> None:
-    assert _failures(range(41, 42), tmp_path, spark, option) == []
+    assert _failures(range(1, 2), tmp_path, spark, option) == []
 
 
 @pytest.mark.soak
