@@ -269,7 +269,8 @@ def list_tables(warehouse: WarehouseResource) -> tuple[list[str], list[str]]:
             continue
         full_names = [name for table in listed if warehouse.covers(name := f"{database}.{table}")]
         tables += [name for name in full_names if name.isprintable()]
-        troubles += [f"table {name} is left out: {text}" for name, text in lost_schemas.items() if name.isprintable()]
+        covered = {name: text for name, text in lost_schemas.items() if warehouse.covers(name) and name.isprintable()}
+        troubles += [f"table {name} is left out: {text}" for name, text in covered.items()]
         troubles += [
             f"table {name!r} is left out: its name cannot be shown" for name in full_names if not name.isprintable()
         ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dredge.platform_core.resources.warehouse import list_tables
+from dredge.platform_core.resources.warehouse import WarehouseResource, list_tables
 from lsm_core import Catalog, Schema, SchemaChange
 from lsm_core.cli.app import run
 from lsm_core.errors import InvalidOption
@@ -446,7 +446,7 @@ def test_a_table_without_schema_files_is_named_with_the_remedy(
     assert f"warning: db.t is left out: {text}" in shell("status").err
     assert run(["doctor", "-w", str(shell.place), "--json"]) == 1
     assert f"db.t is left out: {text}" in capsys.readouterr().out
-    assert list_tables(Catalog(shell.place)) == (
+    assert list_tables(WarehouseResource(path=str(shell.place))) == (
         [],
         [f"table db.t is left out: {text} (a `dredge copy-table` at work writes them last)"],
     )
