@@ -22,6 +22,7 @@ from bench import (
     inline,
     java_read,
     lookup,
+    manifest_reading,
     memory,
     merge,
     object_stores,
@@ -93,6 +94,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "inline": (
         inline.run,
         "50 commits of 100,000 rows by writers that compact and expire by themselves, beside Java's",
+    ),
+    "manifest-reading": (
+        manifest_reading.run,
+        "decoding a manifest by DataFusion against fastavro; --rows is the entries",
     ),
     "checksums": (checksums.run, "writing, compacting and reading with page checksums against the same without"),
     "write-memory": (writing.memory, "peak RSS of writing one commit of 10 M rows and of 2 M rows"),

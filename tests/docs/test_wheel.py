@@ -117,9 +117,7 @@ registry_modules = ["lake.components.*"]
 """
 _OWN = """\
 import dagster as dg
-import assets
-import checks
-import orchestration
+import assets, checks, orchestration
 
 @dg.asset
 def report() -> None:
