@@ -121,7 +121,10 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     def _watch(self, process: ForkServerProcess, run_id: str) -> None:
         process.join()
-        run = self._instance.get_run_by_id(run_id) if self.has_instance else None
+        try:
+            run = self._instance.get_run_by_id(run_id) if self.has_instance else None
+        except dg.DagsterInvariantViolationError:  # the instance of this process has ended before the run
+            return
         if run is None or run.is_finished:
             return
         if run.status is dg.DagsterRunStatus.CANCELING:

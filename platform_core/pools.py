@@ -7,8 +7,9 @@ forever.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
@@ -61,9 +62,7 @@ def assign_forgotten_steps(instance: dg.DagsterInstance, now_ms: int) -> list[Fo
         return []
     pools = sorted(pool for pool in storage.get_concurrency_keys() if names.is_pool(pool))[:_MOST_POOLS]
     forgotten = [
-        step
-        for pool, info in storage.get_concurrency_infos(pools).items()
-        for step in _find_forgotten(pool, info, now_ms)
+        step for pool, info in _read_pools(storage, pools).items() for step in _find_forgotten(pool, info, now_ms)
     ]
     for step in forgotten:
         assign_pending_step(instance, step.pool)
@@ -71,11 +70,22 @@ def assign_forgotten_steps(instance: dg.DagsterInstance, now_ms: int) -> list[Fo
         return []
     assigned = {
         (pool, step.run_id, step.step_key)
-        for pool, info in storage.get_concurrency_infos(sorted({step.pool for step in forgotten})).items()
+        for pool, info in _read_pools(storage, sorted({step.pool for step in forgotten})).items()
         for step in info.pending_steps
         if step.assigned_timestamp is not None
     }
     return [replace(step, is_healed=(step.pool, step.run_id, step.step) in assigned) for step in forgotten]
+
+
+def _read_pools(storage: Any, pools: Sequence[str]) -> Mapping[str, ConcurrencyKeyInfo]:
+    """Return the slots and the waiting steps of pools, by name of the pool.
+
+    Dagster reads many pools at once since 1.13, before one by one.
+    """
+    if hasattr(storage, "get_concurrency_infos"):
+        infos: Mapping[str, ConcurrencyKeyInfo] = storage.get_concurrency_infos(pools)
+        return infos
+    return {pool: storage.get_concurrency_info(pool) for pool in pools}
 
 
 def _find_forgotten(pool: str, info: ConcurrencyKeyInfo, now_ms: int) -> list[ForgottenStep]:
