@@ -91,6 +91,7 @@ CATALOG: Final[dict[str, Callable[[Catalog], Any]]] = {
     "drop_database": lambda c: c.drop_database("db", cascade=True),
     "drop_table": lambda c: c.drop_table("db.t"),
     "list_databases": lambda c: c.list_databases(),
+    "list_lost_schemas": lambda c: c.list_lost_schemas("db"),
     "list_tables": lambda c: c.list_tables("db"),
     "load_maintenance": lambda c: c.load_maintenance(PLAN),
     "maintain": lambda c: c.maintain(PLAN),
