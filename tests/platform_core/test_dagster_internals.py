@@ -18,7 +18,7 @@ from dredge.orchestration.ops import layout_ops
 from tests.docs.pages import ROOT
 from tests.support.platform import House, commit, keyed_table, open_house
 
-DAGSTER = ("1.12.22", "1.13.0", "1.13.27", "1.13.29")
+DAGSTER = ("1.12.22", "1.13.0", "1.13.27")
 """Versions that tests/orchestration, platform_core, checks and assets ran with."""
 ORDERS, PLAIN = "shop.orders", "shop.plain"
 
