@@ -337,9 +337,9 @@ def _to_signed_counts(entries: pa.Table, keys: Sequence[str], waiting: bool) -> 
 
 def _aggregate(part: pa.Table, keys: Sequence[str]) -> pa.Table:
     # "last" needs the order of the entries, which threads do not keep
-    wanted = [*((name, "sum") for name in _SUMS), (NEWEST, "max"), (BUCKETS, "last")]
-    groups = part.group_by(list(keys), use_threads=False).aggregate(wanted)
-    names = {f"{name}_{function}": name for name, function in wanted}
+    aggregations = [*((name, "sum") for name in _SUMS), (NEWEST, "max"), (BUCKETS, "last")]
+    groups = part.group_by(list(keys), use_threads=False).aggregate(aggregations)
+    names = {f"{name}_{function}": name for name, function in aggregations}
     renamed = groups.rename_columns([names.get(name, name) for name in groups.column_names])
     return renamed.select([*keys, *_SUMS, NEWEST, BUCKETS])
 

@@ -102,9 +102,9 @@ def _read_group(
     blobs: dict[str, list[DataFileMeta]] = {}
     for name in columns:
         provider = next((file for file in plain if _has_column(store, file, name)), None)
-        found = [file for file in newest_first if is_blob_file(file.file_name) and _has_column(store, file, name)]
-        if found:
-            blobs[name] = found
+        holders = [file for file in newest_first if is_blob_file(file.file_name) and _has_column(store, file, name)]
+        if holders:
+            blobs[name] = holders
         elif provider is not None:
             provided.setdefault(provider.file_name, []).append(name)
     with ExitStack() as opened:
@@ -113,8 +113,8 @@ def _read_group(
             if file.file_name in provided:
                 rows = open_append(store, *place, file, columns=provided[file.file_name])
                 streams.append(_Stream(opened.enter_context(closing(rows)), file.file_name))  # type: ignore[type-var]
-        for name, found in blobs.items():
-            rows = _read_blob_column(store, place, found, start, end, name)
+        for name, holders in blobs.items():
+            rows = _read_blob_column(store, place, holders, start, end, name)
             streams.append(_Stream(opened.enter_context(closing(rows)), name))
         vectors = [deletions[file.file_name] for file in group if file.file_name in deletions]
         deleted = _deleted_rows(store, vectors, end - start)

@@ -94,7 +94,6 @@ def test_a_read_without_permission_to_write_goes_on(
 
 
 def test_a_read_of_spark_is_protected_when_it_is_planned(table: Table) -> None:
-    pytest.importorskip("pyspark")
     from lsm_core.spark.table_reader import TableReader
 
     reader = TableReader(table.store, ["k"])

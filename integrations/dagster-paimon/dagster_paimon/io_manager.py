@@ -215,15 +215,15 @@ def _replace_partitions(catalog: Catalog | None, table: Table, rows: Any, values
     columns = list(values[0])
     present = collected.select(columns).group_by(columns).aggregate([])
     fields = pa.schema([table.schema.arrow_schema.field(column) for column in columns])
-    found = {tuple(row.values()) for row in present.cast(fields).to_pylist()}
-    outside = sorted(map(str, found - {tuple(value.values()) for value in values}))
+    present_values = {tuple(row.values()) for row in present.cast(fields).to_pylist()}
+    outside = sorted(map(str, present_values - {tuple(value.values()) for value in values}))
     if outside:
         raise dg.Failure(
             f"table {table.name}: the asset returned rows of partitions {', '.join(outside[:5])} of {columns}, which "
             "are not partitions of this run; nothing is written"
         )
     table.write(collected, overwrite=True, schema_mode=None if catalog is None else "merge")
-    empty = [value for value in values if tuple(value.values()) not in found]
+    empty = [value for value in values if tuple(value.values()) not in present_values]
     if empty:
         table.drop_partitions(empty)
 
