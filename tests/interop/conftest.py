@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess, PyPaimonRustProcess, missing, peer_module
+from tests.support.peers import (
+    JavaPaimon,
+    PyPaimon,
+    PyPaimonProcess,
+    PyPaimonRustProcess,
+    SparkConnector,
+    missing,
+    peer_module,
+)
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +39,19 @@ def java(java_session: JavaPaimon, tmp_path: Path) -> Any:
         return dict(java_session.call(op, **{"warehouse": str(tmp_path), "table": "db.t", **arguments}))
 
     return call
+
+
+@pytest.fixture(scope="module")
+def connector() -> Iterator[SparkConnector]:
+    """Yield Spark SQL with Paimon's connector, in a process of its own; skip the test, and say so, without it."""
+    try:
+        running = SparkConnector()
+    except peer_module().PeerMissing as error:
+        # No registry has the connector, so its absence does not fail a run with CI=true as that of other peers does.
+        print(f"\nNOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr)
+        pytest.skip(f"NOT TESTED: Paimon's Spark connector: {error}")
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,7 @@ read the same rows with the same row ids. `make soak` runs it; `DREDGE_EVOLUTION
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,22 +17,10 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
-from tests.support.peers import SparkConnector, SparkConnectorError, peer_module
+from tests.support.peers import SparkConnector, SparkConnectorError
 
 STEPS = 10
 IDS = ["_ROW_ID", "_SEQUENCE_NUMBER"]
-
-
-@pytest.fixture(scope="module")
-def connector() -> Iterator[SparkConnector]:
-    """Yield Spark SQL with Paimon's connector; skip the test, and say so, without it."""
-    try:
-        running = SparkConnector()
-    except peer_module().PeerMissing as error:
-        print(f"\nNOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr)
-        pytest.skip(f"NOT TESTED: Paimon's Spark connector: {error}")
-    yield running
-    running.close()
 
 
 class Life:

@@ -11,28 +11,15 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lsm_core import Catalog
 from tests.interop.connector_lives import KINDS, live_a_life
-from tests.support.peers import SparkConnector, peer_module
+from tests.support.peers import SparkConnector
 
 LIVES = 120
-
-
-@pytest.fixture(scope="module")
-def connector() -> Iterator[SparkConnector]:
-    """Yield Spark SQL with Paimon's connector, in a process of its own; skip the test, and say so, without it."""
-    try:
-        running = SparkConnector()
-    except peer_module().PeerMissing as error:
-        print(f"\nNOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr)
-        pytest.skip(f"NOT TESTED: Paimon's Spark connector: {error}")
-    yield running
-    running.close()
 
 
 @pytest.mark.soak
