@@ -379,6 +379,8 @@ class ConflictKind(StrEnum):
     """The number of buckets of the new files differs from the number of buckets of their partition."""
     KEY_RANGES = "key-ranges-overlap"
     """Files of one level above 0 would overlap."""
+    ROW_IDS = "row-ids-overlap"
+    """Files of a data-evolution table would have overlapping but different ranges of row ids."""
     BUCKET_CHANGED = "bucket-changed"
     """A concurrent commit wrote to a bucket after the snapshot on which the change is based."""
     INDEX_CHANGED = "index-changed"

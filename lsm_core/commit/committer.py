@@ -513,8 +513,9 @@ class Committer:
         """Check that the table exists and can be written, and return the append and compaction parts of messages."""
         self._store.require_folder()
         # Every attempt checks the features that the files of its base snapshot need.
-        require_possible(self._store, Purpose.WRITE)
         parts = split(messages)
+        if parts.has_append or not parts.has_compact:
+            require_possible(self._store, Purpose.WRITE)
         if parts.has_compact:
             require_possible(self._store, Purpose.COMPACT)
         return parts

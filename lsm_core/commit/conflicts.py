@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.commit.message import IDENTITY, IndexChange, identities, partitions_of
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
+from lsm_core.files.blob_reader import EXTENSION as BLOB_EXTENSION
 from lsm_core.format.manifest import ADD, DELETE, IndexManifestEntry, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
@@ -53,6 +56,8 @@ def check(store: TableStore, base: pa.Table, delta: pa.Table, kind: CommitKind, 
     _check_identity(store, base, delta, latest)
     if store.schema.primary_keys and adds_above_level0(delta):
         _check_tree(store, base, delta, latest)
+    if manifests.evolves(store):
+        _check_row_ids(store, delta, latest)
 
 
 class StrictMode:
@@ -222,6 +227,68 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
                 user, snapshot_id = blame(store, latest, set(foreign), ADD)
                 reason = f"table {store.name}: key ranges overlap on level {left.level} of bucket {bucket}"
                 raise CommitConflict(ConflictKind.KEY_RANGES, [left.name, right.name], user, snapshot_id, reason)
+
+
+def _check_row_ids(store: TableStore, delta: pa.Table, latest: Snapshot | None) -> None:
+    """Raise CommitConflict if files of a data-evolution table would have overlapping but different ranges of row ids.
+
+    That happens if another commit added columns to a part of the rows that a compaction joined. The files of BLOB
+    values cover parts of ranges, so each must be inside of one range.
+
+    Args:
+        store: the table.
+        delta: ADD and DELETE entries of the change.
+        latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
+
+    Source: ``ConflictDetection.checkRowIdRangeConflicts`` of Paimon 2.0.
+    """
+    added = delta.filter(pc.and_(pc.equal(delta.column("kind"), ADD), pc.is_valid(delta.column("first_row_id"))))
+    if not added.num_rows:
+        return
+    live = NO_ENTRIES if latest is None else manifests.live_entries(store, latest, partitions=partitions_of(added))
+    removed = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
+    keep = pa.array([which not in removed for which in identities(live)], pa.bool_())
+    live = live.filter(pc.and_(keep, pc.is_valid(live.column("first_row_id"))))
+    ours = added.column("file_name").combine_chunks()
+    for _, _, _, group in bucket_groups(pa.concat_tables([live, added])):
+        names = misplaced_row_ids(group, ours)
+        if names:
+            foreign = set(names) - set(ours.to_pylist())
+            user, snapshot_id = blame(store, latest, foreign, ADD)
+            reason = f"table {store.name}: another commit changed columns or values of the same row ids; do it again"
+            raise CommitConflict(ConflictKind.ROW_IDS, names, user, snapshot_id, reason)
+
+
+def misplaced_row_ids(entries: pa.Table, added: pa.Array) -> list[str]:
+    """Return the names of files whose row ids overlap those of added files, but do not fit them; [] if all fit.
+
+    All files with the same row ids must have the same range of row ids. A file of BLOB values must be inside of one
+    such range.
+
+    Args:
+        entries: files of one bucket of a data-evolution table, with their row ids.
+        added: names of the added files; other files are not compared with each other.
+    """
+    entries = entries.sort_by([("first_row_id", "ascending"), ("row_count", "ascending")])
+    is_blob = numpy_array(pc.ends_with(entries.column("file_name"), BLOB_EXTENSION))
+    is_added = numpy_array(pc.is_in(entries.column("file_name"), added))
+    first = numpy_array(entries.column("first_row_id")).astype(np.int64)
+    after = first + numpy_array(entries.column("row_count")).astype(np.int64)
+    plain, blobs = np.flatnonzero(~is_blob), np.flatnonzero(is_blob)
+    reached = np.maximum.accumulate(after[plain])
+    begins = np.flatnonzero(np.r_[True, first[plain][1:] >= reached[:-1]][: len(plain)])
+    group = np.cumsum(np.bincount(begins, minlength=len(plain)))[: len(plain)] - 1
+    starts, ends = first[plain][begins], np.maximum.reduceat(after[plain], begins) if len(plain) else after[plain]
+    touched = np.bincount(group, weights=is_added[plain], minlength=len(begins)) > 0
+    unlike = (first[plain] != starts[group]) | (after[plain] != ends[group])
+    split = np.bincount(group, weights=unlike, minlength=len(begins)) > 0
+    wrong = list(plain[(touched & split)[group]])
+    if len(blobs):
+        holder = np.searchsorted(starts, first[blobs], "right") - 1
+        inside = (holder >= 0) & (after[blobs] <= np.r_[ends, -1][holder])
+        concerned = is_added[blobs] | np.r_[touched, False][holder]
+        wrong += list(blobs[~inside & concerned])
+    return sorted(entries.column("file_name").take(arrow_array(np.asarray(wrong, np.int64))).to_pylist())
 
 
 def blame(store: TableStore, latest: Snapshot | None, names: set[str], kind: int) -> tuple[str | None, int | None]:

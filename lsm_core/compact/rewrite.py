@@ -237,6 +237,7 @@ class RewriteResult:
         above: files above the output level in which keys were looked up; their rows may be merged into the output.
         superseded: rows above the output level whose keys have newer versions in the output, as deletion vectors by
             file; None if no keys were looked up.
+        row_ids: number of row ids of the input files (data evolution); None if every row is in one file.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -250,6 +251,7 @@ class RewriteResult:
     changelog: ProducedChangelog | None = None
     above: tuple[DataFileMeta, ...] = ()
     superseded: Mapping[str, DeletionVector] | None = None
+    row_ids: int | None = None
 
     @property
     def digest(self) -> int | None:

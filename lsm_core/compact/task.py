@@ -157,7 +157,7 @@ class BucketReport:
             sampled keys).
         setting: level that was requested (`BucketTask.verification`).
         rows_read_again: output rows that the verification re-read from the new files (V1).
-        keys_checked: number of sampled keys that V2 compared.
+        keys_checked: number of sampled keys, or row ids of a data-evolution table, that V2 compared.
         keys_folded: keys of which several versions became a new row.
         keys_one_by_one: number of the ``keys_folded`` whose versions an aggregate function combined one key at a time.
         changes_told: number of rows in the changelog files.

@@ -57,7 +57,10 @@ class TaskVectors:
         return sum(rows - (0 if vector is None else vector.cardinality) for rows, vector in vectors)
 
     def change(
-        self, rewritten: Iterable[DataFileMeta], new: Mapping[str, DeletionVector] | None = None
+        self,
+        rewritten: Iterable[DataFileMeta],
+        new: Mapping[str, DeletionVector] | None = None,
+        moved: Mapping[str, DeletionVector] | None = None,
     ) -> VectorChange:
         """Write the bucket's new index files: without rewritten files, and with additional deleted rows.
 
@@ -66,6 +69,7 @@ class TaskVectors:
         Args:
             rewritten: files that the compaction replaces.
             new: deleted rows to add, by name of a file that is not rewritten; None for none.
+            moved: deleted rows of the files that the compaction wrote, by name; None for none.
         """
         task = self._task
         by_name = {file.file_name: file for file in task.files}
@@ -74,6 +78,7 @@ class TaskVectors:
         for name, vector in (new or {}).items():
             old = self.vector(by_name[name])
             changed[name] = vector if old is None else DeletionVector.union([old, vector])
+        changed |= moved or {}
         return change_vectors(self._store, task.partition, task.bucket, task.index_files, changed, present)
 
 

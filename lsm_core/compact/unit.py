@@ -11,6 +11,7 @@ from lsm_core.commit import CommitMessage
 from lsm_core.compact.clustering.rewrite import sort_files
 from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult, changelog_of_upgrade, concatenate, rewrite
 from lsm_core.compact.row_digests import Content
+from lsm_core.compact.row_ranges import check_samples, join_columns, move_vectors
 from lsm_core.compact.task import COUNTS, V0, V1, V2, BucketReport, BucketResult, BucketTask, Judge, SortTask, Witness
 from lsm_core.compact.task_vectors import TaskVectors, join_vectors, superseded_rows
 from lsm_core.compact.verify import check_changes, check_content, check_counters, check_metadata, check_tree
@@ -19,9 +20,10 @@ from lsm_core.files.vector_writer import VectorChange, discard_index_files
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata.indexes import deleted_rows
-from lsm_core.metadata.manifests import tracks_rows, with_row_ids
+from lsm_core.metadata.manifests import evolves, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import Purpose, require_possible
+from lsm_core.read.evolution import without_blobs
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.merge_read import Shapes
 from lsm_core.read.prune import expired_among
@@ -59,7 +61,7 @@ def run_bucket_task(
     require_possible(store, Purpose.COMPACT)  # the files of its snapshot were checked when the task was created
     if task.bucket == POSTPONE_BUCKET:
         raise UnsupportedFeature("compaction of postponed rows before they have buckets (assign_buckets)", store.name)
-    if task.is_append and tracks_rows(store):
+    if task.is_append and tracks_rows(store) and not evolves(store):
         store = with_row_ids(store)
     keep_small_arrays()
     execution = _Execution(store, task, pipelined=pipelined, share=share)
@@ -153,6 +155,7 @@ class _Execution:
         plan: which files of the task are rewritten and upgraded; None for append tables.
         within: key range of the task; None for a task of all keys.
         files_by_name: the task's files, by file name.
+        joins_columns: whether the columns of several files are joined by row id (data evolution).
         does_upgrades: whether this task also does the upgrades: always, or only in the task of the bucket's first key
             range.
         rewrites: results of the rewrites so far.
@@ -167,6 +170,7 @@ class _Execution:
         self.plan = None if task.is_append else plan_of(store, task, self.shapes)
         self.within = None if task.is_append or task.piece is None else KeyBounds(store, task.piece)
         self.files_by_name = {file.file_name: file for file in task.files}
+        self.joins_columns = evolves(store)
         self.does_upgrades = task.piece is None or task.piece.is_first
         self.rewrites: list[RewriteResult] = []
         self.upgrade_changelogs: list[ProducedChangelog] = []
@@ -176,11 +180,12 @@ class _Execution:
         """Rewrite each bin (group of files that become one rolling output) of an append table."""
         store, task = self.store, self.task
         for names in task.bins:
-            self.rewrites.append(
-                sort_files(store, task, names, pipelined=self.pipelined)
-                if isinstance(task, SortTask)
-                else concatenate(store, task, names, self.vectors)
-            )
+            if self.joins_columns:
+                self.rewrites.append(join_columns(store, task, names))
+            elif isinstance(task, SortTask):
+                self.rewrites.append(sort_files(store, task, names, pipelined=self.pipelined))
+            else:
+                self.rewrites.append(concatenate(store, task, names, self.vectors))
 
     def rewrite_runs(self, plan: TaskPlan, judge: Judge | None) -> None:
         """Merge the sorted runs of each planned rewrite, and write the changelogs of upgrades.
@@ -258,6 +263,8 @@ class _Execution:
             if task.piece is None:  # all rows of the files, except those that vectors mark
                 counts = {file.file_name: self.vectors.count_living([file]) for file in before}
             keys_checked = self.witness.verify(after, task.drop_delete, counts)
+        if self.joins_columns and task.verification != COUNTS:
+            keys_checked = sum(check_samples(self.store, task, part) for part in self.rewrites)
         superseded: dict[str, DeletionVector] = {}
         if self.plan is not None and self.store.options.deletion_vectors_enabled:
             superseded = self._find_superseded(self.plan, upgraded)
@@ -269,7 +276,10 @@ class _Execution:
                 self.vectors.vector,
                 alone=task.piece is None and not any(file.level == 0 for file in upgraded),
             )
-        change = self.vectors.change(before, superseded) if task.piece is None else VectorChange()
+        moved = [move_vectors(part, self.vectors) for part in self.rewrites] if self.joins_columns else []
+        change = VectorChange()
+        if task.piece is None:
+            change = self.vectors.change(before, superseded, join_vectors(*moved))
         message = CommitMessage(
             task.partition,
             task.bucket,
@@ -283,7 +293,7 @@ class _Execution:
         report = replace(
             self._count(len(upgraded)),
             changes_told=sum(changelog.content.rows for changelog in self.changelogs),
-            verification=V2 if self.witness is not None else V0 if task.verification == COUNTS else V1,
+            verification=V2 if keys_checked or self.witness is not None else V0 if task.verification == COUNTS else V1,
             setting=task.verification,
             rows_read_again=rows_read_again,
             keys_checked=keys_checked,
@@ -299,7 +309,8 @@ class _Execution:
             check_counters(self._rows_in(part), part.content.rows, part.dropped, part.after)
             if self.plan is not None:
                 check_metadata(self.store, self.task, part, self.shapes)
-            rows_read_again += check_content(self.store, self.task, part, self.witness, threads=threads)
+            stored = without_blobs(self.store) if self.joins_columns else self.store
+            rows_read_again += check_content(stored, self.task, part, self.witness, threads=threads)
         for changelog in self.changelogs:
             check_counters(changelog.content.rows, changelog.content.rows, {}, changelog.files)
             check_changes(self.store, self.task, changelog, threads=threads)
@@ -326,8 +337,11 @@ class _Execution:
         """Return the input rows of a rewrite.
 
         For a task of one key range, these are the rows read within the range. For a whole task, these are the row
-        counts in the files' metadata minus the rows that deletion vectors mark.
+        counts in the files' metadata minus the rows that deletion vectors mark. Rows of data-evolution tables are
+        counted once per row id, deleted rows too.
         """
+        if part.row_ids is not None:
+            return part.row_ids
         if self.task.piece is None or part.rows_read is None:
             return self.vectors.count_living(part.before)
         return sum(part.rows_read.values())

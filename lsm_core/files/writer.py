@@ -47,6 +47,8 @@ _NULLS_REFUSED: Final = (
     "give these rows a value, or let the column have nulls"
 )
 _FULL_ENOUGH: Final = 0.9
+_NO_LIMIT: Final = 1 << 62
+"""Size and number of rows that no file reaches."""
 """Fraction of the target size from which a file is closed, because its next row group would be very small."""
 
 
@@ -89,13 +91,15 @@ class RollingWriter:
         describer: FileDescriber,
         target_size: int,
         level: int = 0,
+        *,
+        rolls: bool = True,
     ) -> None:
         self._store = store
         self._partition, self._bucket = partition, bucket
         self._schema = schema
         self._describer = describer
-        self._target = max(target_size, 1)
-        self._most_rows = max(1, int(store.options.get("target-file-row-num")))
+        self._target = max(target_size, 1) if rolls else _NO_LIMIT
+        self._most_rows = max(1, int(store.options.get("target-file-row-num"))) if rolls else _NO_LIMIT
         self._file_rows = 0
         self._level = level
         block = store.options.get("file.block-size")
@@ -443,6 +447,8 @@ class AppendFileWriter:
         total_buckets: int,
         file_source: int,
         first_sequence: int = 0,
+        *,
+        rolls: bool = True,
     ) -> None:
         """Prepare the writer; the first file is created with the first rows.
 
@@ -455,12 +461,14 @@ class AppendFileWriter:
             first_sequence: sequence number of the first row; each further row has the next number. For new rows of a
                 table without buckets it is 0. For a rewrite of small files it is the smallest sequence number of the
                 first input file.
+            rolls: whether a new file begins at `target-file-size` and `target-file-row-num`; otherwise all rows are in
+                one file.
         """
         self.total_buckets = total_buckets
         schema = append_arrow_schema(store.schema)
         target = store.options.target_file_size(has_primary_key=False)
         describer = _AppendDescriber(store, file_source, first_sequence)
-        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target)
+        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, rolls=rolls)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of table columns.

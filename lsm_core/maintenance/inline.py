@@ -391,14 +391,14 @@ def plan_of_touched(store: TableStore, snapshot_ids: Sequence[int]) -> Maintenan
     Returns:
         A plan with these buckets only. If keys may move between partitions and readers see a move only after a
             compaction, the plan covers each touched bucket number in each touched partition. None if the commits added
-            no files, if the commits already compacted these buckets, if the table has incremental clustering and no
-            buckets, or if it can only be compacted by Paimon's engines.
+            no files, if the commits already compacted these buckets, if the table has incremental clustering or data
+            evolution and no buckets, or if it can only be compacted by Paimon's engines.
 
     Raises:
         CorruptFile: a manifest cannot be read.
     """
-    if store.options.clusters_incrementally and store.bucket_mode is BucketMode.UNAWARE:
-        return None  # as in Java, only a compaction job sorts files
+    if (store.options.clusters_incrementally or manifests.evolves(store)) and store.bucket_mode is BucketMode.UNAWARE:
+        return None  # as in Java, only a compaction job sorts files or joins their columns
     from lsm_core.commit.overwrite import moves_hidden_keys
     from lsm_core.maintenance.actions.compact.compaction import CompactItem
     from lsm_core.maintenance.actions.compact.planning import plan_compaction

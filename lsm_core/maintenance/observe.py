@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, offsets_from, one_array
 from lsm_core.errors import UnsupportedFeature
+from lsm_core.files.blob_reader import EXTENSION as BLOB_EXTENSION
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.partitions import partition_bytes, partition_names, partition_values
 from lsm_core.format.schema import TableSchema
@@ -123,10 +124,11 @@ class BucketHealth:
         level0_files: files of level 0.
         sorted_runs: level-0 files plus levels in use (0 for append tables, whose files never merge).
         bytes_per_level: bytes by level.
-        rows: stored rows.
+        rows: stored rows; with data evolution, row ids.
         deletes: stored rows that are deletes.
         small_files: files below the compaction's size limit; in a table with incremental clustering, the files of any
-            size below the last level.
+            size below the last level. With data evolution, the files that a compaction joins or, if none is due, the
+            largest number of files with adjacent row ids.
         read_amplification: sorted runs that a read merges; for append tables, the number of files divided by the
             number of files of the target size that their bytes would fill.
         space_amplification: bytes of all files divided by the bytes of the oldest sorted run; 1 for append tables.
@@ -229,7 +231,8 @@ def health(
 
 
 def _columns(store: TableStore) -> list[str]:
-    return list(_COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS))
+    columns = _COLUMNS if expiry_of(store) is None else (*_COLUMNS, *_STATISTICS)
+    return [*columns, "first_row_id"] if manifests.evolves(store) else list(columns)
 
 
 def _health_of_parts(
@@ -281,6 +284,22 @@ def _marked_rows(table: pa.Table, marked: Mapping[str, int]) -> Ints:
     return counts_by_entry
 
 
+def _count_once(table: pa.Table, codes: Ints) -> Ints:
+    """Return the rows of each entry of a data-evolution table, 0 if another entry has the same row ids.
+
+    Args:
+        table: entries with their row ids.
+        codes: number of each entry's bucket.
+    """
+    rows, first = _ints(table, "row_count"), _ints(table, "first_row_id")
+    is_blob = numpy_array(pc.ends_with(one_array(table.column("file_name")), BLOB_EXTENSION))
+    order = np.lexsort((first, codes, is_blob))
+    repeats = np.r_[False, (first[order][1:] == first[order][:-1]) & (codes[order][1:] == codes[order][:-1])]
+    counted = np.zeros_like(rows)
+    counted[order] = np.where(repeats | is_blob[order], 0, rows[order])
+    return counted
+
+
 def _ints(table: pa.Table, name: str, default: int = 0) -> Ints:
     values: Ints = numpy_array(pc.fill_null(pc.cast(table.column(name), pa.int64()), arrow_scalar(default)))
     return values
@@ -302,7 +321,8 @@ class _Buckets:
         self.starts = np.searchsorted(codes, np.arange(groups))
         self.level, self.size = _ints(table, "level"), _ints(table, "file_size")
         self.created = _ints(table, "creation_time_ms")
-        self.rows = self._sum(_ints(table, "row_count"))
+        self.evolves = manifests.evolves(store)
+        self.rows = self._sum(_count_once(table, codes) if self.evolves else _ints(table, "row_count"))
         self.deletes = self._sum(_ints(table, "delete_row_count"))
         self.marked = self._sum(marked)
         shares = marked / np.maximum(_ints(table, "row_count"), 1)
@@ -402,18 +422,23 @@ class _Buckets:
         if not self.has_pk:
             full_files = -(-size // store.options.target_file_size(has_primary_key=False))
             reads = round(int(self.files[index]) / max(1, full_files), 3)
+        small, most_marked, files = int(self.small[index]), float(self.most_marked[index]), int(self.files[index])
+        droppable = marked
+        if self.evolves:  # only files that a compaction joins count, and it keeps deleted rows
+            small = int((due.facts.get("small_files") if due is not None else 0) or 0)
+            droppable, most_marked, files = 0, 0.0, small
         signs = scoring.ScoreFigures(
             runs=int(self.runs[index]),
             level0=int(self.level0[index]) if self.has_pk else 0,
             space=round(size / max(oldest, 1), 3),
             delete_ratio=(deletes + marked) / rows if rows else 0.0,
-            small_files=int(self.small[index]),
+            small_files=small,
             bytes=size,
             has_primary_key=self.has_pk,
             hidden=int(self.hidden[index]),
-            marked=marked,
-            most_marked=float(self.most_marked[index]),
-            files=int(self.files[index]),
+            marked=droppable,
+            most_marked=most_marked,
+            files=files,
             waiting_ms=max(0, now_ms - oldest0) if oldest0 is not None else 0,
             ro_lag_ms=lag,
         )
@@ -437,7 +462,7 @@ class _Buckets:
             overlap_mean=round(float(self.overlap_mean[index]), 3),
             delete_ratio=round(signs.delete_ratio, 4),
             cost_minor=due.cost,
-            cost_full=scoring.full_cost(signs, store.options),
+            cost_full=scoring.full_cost(signs, store.options) if due.full_cost is None else due.full_cost,
             score=scoring.total(parts, share),
             reasons=scoring.reasons_of(parts),
             partition_text=self._texts[partition],

@@ -24,6 +24,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import (
     decide,
 )
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
+from lsm_core.metadata import manifests
 from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
@@ -346,11 +347,13 @@ class DueCompaction:
         cost: bytes that the compaction reads, 0 if no compaction is due.
         decision: rule that picks the compaction, or the reason why none is due.
         facts: figures on which the decision is based.
+        full_cost: bytes that a full compaction reads, None if it reads all files of the bucket.
     """
 
     cost: int = 0
     decision: str = ""
     facts: Facts = field(default_factory=dict)
+    full_cost: int | None = None
 
 
 def due_compactions(
@@ -444,13 +447,18 @@ def _due_compaction(
                 return DueCompaction(0, str(decision.reason), decision.facts)
             return DueCompaction(decision.unit.size, str(decision.trigger), decision.facts)
         bins = choose_bins(store, files, full=False, deleted=marked)
+        full_cost = None
+        if manifests.evolves(store):  # deleted rows stay, and only neighbours by row id are joined
+            every = choose_bins(store, files, full=True)
+            full_cost = 0 if isinstance(every, Decline) else sum(file.size for chosen in every for file in chosen)
+            marked = NOTHING_DELETED
         if isinstance(bins, Decline):
-            return DueCompaction(0, str(bins.reason), bins.facts)
+            return DueCompaction(0, str(bins.reason), bins.facts, full_cost)
         chosen_files = [file for chosen in bins for file in chosen]
         deleted_rows = sum(marked.get(file.name, 0) for file in chosen_files)
         facts: Facts = {"files": len(files), "small_files": len(chosen_files), "bins": len(bins)}
         facts = {**facts, "deleted_rows": deleted_rows} if deleted_rows else facts
-        return DueCompaction(sum(file.size for file in chosen_files), str(Trigger.SMALL_FILES), facts)
+        return DueCompaction(sum(file.size for file in chosen_files), str(Trigger.SMALL_FILES), facts, full_cost)
     try:
         decision = decide(store, files, now_ms, expired=expired, full_is_due=full_is_due)
     except UnsupportedFeature:  # health covers every table, also those that are never compacted here

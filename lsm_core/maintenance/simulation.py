@@ -26,7 +26,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import NOTHING_EXPIRED, ch
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_compactable
+from lsm_core.metadata.support import require_compactable, require_whole_rows
 from lsm_core.options import duration, find_key, whole_number
 from lsm_core.tree import DataFile, Decline, SortedRun
 
@@ -210,6 +210,7 @@ def _read_history(store: TableStore, history: tuple[int | None, int | None] | No
             "history", f"{a}:{b}", f"two snapshots of {ids[0]} to {ids[-1]}, the older one first", store.name
         )
     require_compactable(store, snapshots.read(store, b))
+    require_whole_rows(store, "a simulation of a table")
     before = snapshots.try_read(store, a - 1) if a > 1 else None
     parts: list[pa.Table] = []
     if a > 1 and before is None:

@@ -39,12 +39,13 @@ from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import snapshots, tags
+from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
+from lsm_core.read.evolution import read_evolved
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.prune import expiry_of, living_at
 from lsm_core.read.scan import read_raw
@@ -1015,5 +1016,8 @@ def _merged(store: TableStore, place: _Bucket, living: Living | None) -> Iterato
         return read_bucket_merged(
             store, place.partition, place.bucket, list(place.files), deletions=vectors, living=living
         )
+    if manifests.evolves(store):
+        vectors = {f.file_name: vector for f, vector in zip(place.files, place.deletions, strict=True) if vector}
+        return read_evolved(store, (place.partition, place.bucket), place.files, vectors, store.schema.field_names)
     split = Split(place.partition, place.bucket, place.files, raw=True, deletions=place.deletions)
     return read_raw(store, split, columns=store.schema.field_names)

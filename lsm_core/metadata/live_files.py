@@ -386,6 +386,7 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
 
     Keys are memcomparable bytes of the trimmed primary key; append tables get empty keys. ``creation_ms`` is the
     recorded creation time (0 if unknown).
+    ``first_row_id`` is None if the entries have no such column.
 
     Args:
         store: the table.
@@ -400,6 +401,8 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
         for name in ("min_key", "max_key")
     )
     columns = {name: entries.column(name).to_pylist() for name in _COLUMNS}
+    tracked = "first_row_id" in entries.column_names
+    first_ids = entries.column("first_row_id").to_pylist() if tracked else [None] * entries.num_rows
     return [
         DataFile(
             name=columns["file_name"][i],
@@ -413,6 +416,7 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
             creation_ms=columns["creation_time_ms"][i] or 0,
             delete_row_count=columns["delete_row_count"][i],
             schema_id=columns["schema_id"][i],
+            first_row_id=first_ids[i],
         )
         for i in range(entries.num_rows)
     ]

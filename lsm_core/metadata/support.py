@@ -371,7 +371,7 @@ def _unsupported_by_schema(
     for field in store.schema.fields:
         is_left_out = columns is not None and field.name not in columns and not _is_merge_column(store, field.name)
         refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
-        if purpose is Purpose.READ and field.type.root is TypeRoot.BLOB and manifests.evolves(store):
+        if purpose is not Purpose.WRITE and field.type.root is TypeRoot.BLOB and manifests.evolves(store):
             inline = next((key for key in _INLINE_BLOBS if field.name in _names_in(store, key)), None)
             if inline is not None and not is_left_out:
                 yield f"column '{field.name}' of '{inline}'"
@@ -385,8 +385,6 @@ def _unsupported_by_schema(
         yield from _unsupported_variants(store, purpose)
     if store.options.get("data-evolution.enabled") and not manifests.evolves(store):
         yield "data evolution without 'row-tracking.enabled', or with a primary key"
-    elif purpose is Purpose.COMPACT and manifests.evolves(store):
-        yield "compaction with 'data-evolution.enabled' = 'true': run Paimon's compaction, which keeps the row ids"
     if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
         yield from _unsupported_clustering(store)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.manifests import COLUMNS
 from lsm_core.metadata.store import TableStore
+from lsm_core.types import TypeRoot
 
 Batches = Generator[pa.RecordBatch, None, None]
 _BATCH_ROWS = 65_536
@@ -38,6 +40,21 @@ def row_range(file: DataFileMeta, path: str) -> tuple[int, int]:
     if file.first_row_id is None:
         raise CorruptFile(path, "a data-evolution table has a file whose rows have no ids")
     return file.first_row_id, file.first_row_id + file.row_count
+
+
+def without_blobs(store: TableStore) -> TableStore:
+    """Return the table with the columns of its plain data files: all but the BLOB columns, whose values have own files.
+
+    Args:
+        store: the table.
+
+    Returns:
+        ``store`` itself if it has no BLOB column.
+    """
+    fields = tuple(field for field in store.schema.fields if field.type.root is not TypeRoot.BLOB)
+    if len(fields) == len(store.schema.fields):
+        return store
+    return store.with_schema(replace(store.schema, fields=fields))
 
 
 def group_files(files: Sequence[DataFileMeta], path: str) -> list[list[DataFileMeta]]:

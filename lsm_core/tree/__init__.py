@@ -29,6 +29,7 @@ from lsm_core.tree.model import (
     newest_first,
     oldest_first,
 )
+from lsm_core.tree.row_ids import group_by_row_id, pick_row_ranges
 from lsm_core.tree.strategy import (
     ForceUpLevel0Compaction,
     PickOptions,

@@ -35,6 +35,7 @@ class DataFile:
         creation_ms: time of creation (epoch ms).
         delete_row_count: number of delete rows, or None if unknown.
         schema_id: id of the file's schema.
+        first_row_id: id of the first row with row tracking, or None.
     """
 
     name: str
@@ -48,6 +49,7 @@ class DataFile:
     creation_ms: int = 0
     delete_row_count: int | None = 0
     schema_id: int = 0
+    first_row_id: int | None = None
 
     def upgrade(self, level: int) -> DataFile:
         """Return the same file on another level; only metadata changes."""

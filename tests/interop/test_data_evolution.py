@@ -1,13 +1,14 @@
 """Data-evolution tables, with and without BLOB columns: Spark SQL with Paimon's connector and Dredge take turns.
 
-Spark merges single columns into existing rows and compacts; Dredge appends, expires and cleans. After each step both
-read the same rows with the same row ids. `make soak` runs it; `DREDGE_EVOLUTIONS` (default 40) is the number of tables,
+Spark merges single columns into existing rows; Dredge appends, expires and cleans; both compact. After each step both
+read the same rows with the same row ids. Dredge's compaction writes the files that Spark's writes for a copy. `make soak` runs it; `DREDGE_EVOLUTIONS` (default 40) is the number of tables,
 `DREDGE_TURNS_SEED` the first one's seed.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
+from lsm_core.metadata import manifests, snapshots
 from tests.support.peers import SparkConnector, SparkConnectorError
 
 STEPS = 10
@@ -57,6 +59,13 @@ class Life:
             options |= {"blob-field": "x", "blob.target-file-size": self.random.choice(["10 b", "100 mb"])}
         if self.random.random() < 0.5:
             options["source.split.target-size"] = "1 b"
+        if self.random.random() < 0.7:
+            options["compaction.min.file-num"] = self.random.choice(["2", "3"])
+        if self.random.random() < 0.4:
+            options |= {
+                "target-file-size": self.random.choice(["1 kb", "4 kb"]),
+                "source.split.open-file-cost": "100 b",
+            }
         properties = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
         blob = ", x BINARY" if self.blobs else ""
         split = " PARTITIONED BY (p)" if self.partitioned else ""
@@ -78,7 +87,10 @@ class Life:
     def step(self) -> None:
         random = self.random
         what = random.choice(
-            ["insert", "insert", "merge", "merge", "update", "append", "compact", "expire", "delete", "alter"]
+            [
+                *("insert", "insert", "merge", "merge", "update", "append", "compact", "expire", "delete", "alter"),
+                *("compact here", "compact here", "compact all here", "undo"),
+            ]
         )
         low = random.randrange(self.next_key + 1)
         condition = f"k >= {low} AND k < {low + random.randrange(1, 5)}"
@@ -103,6 +115,12 @@ class Life:
             self.sql(f"UPDATE {self.name} SET {column} = {value} WHERE {condition}")
         elif what == "compact":
             self.sql(f"CALL sys.compact(table => '{self.name}')")
+        elif what == "compact here":
+            self.compact_as_spark()
+        elif what == "compact all here":
+            self.told.append(f"dredge compacts all: {self.table.compact(full=True)}")
+        elif what == "undo":
+            self.compact_and_undo()
         elif what == "delete" and self.vectors:
             self.sql(f"DELETE FROM {self.name} WHERE {condition}")
         elif what == "alter" and "n" not in self.columns and not self.blobs:
@@ -114,6 +132,38 @@ class Life:
             table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
             table.remove_orphan_files(older_than_ms=int(time.time() * 1000) - 1)
             table.sweep_trash(now_ms=1 << 42)
+
+    def compact_as_spark(self) -> None:
+        """Compact the table here and a copy of it in Spark: the same files result, but for their names and sizes."""
+        copy = f"{self.name}copy"
+        shutil.copytree(self.table.store.root, self.folder(copy))
+        self.sql(f"CALL sys.compact(table => '{copy}')")
+        theirs = self.files_of(copy)
+        self.told.append(f"dredge compacts: {self.table.compact()}")
+        assert self.files_of(self.name) == theirs
+        shutil.rmtree(self.folder(copy))
+
+    def compact_and_undo(self) -> None:
+        before = self.files_of(self.name)
+        report = self.table.compact(full=True)
+        self.told.append(f"dredge compacts and takes it back: {report}")
+        if report.snapshot_id is not None:
+            self.table.undo(report.run_id)
+            assert self.files_of(self.name) == before
+
+    def folder(self, name: str) -> Path:
+        return self.warehouse / "db.db" / name.removeprefix("db.")
+
+    def files_of(self, name: str) -> list[tuple[Any, ...]]:
+        store = Catalog(str(self.warehouse)).table(name).store
+        snapshot = snapshots.latest(store)
+        if snapshot is None:
+            return []
+        columns = ["partition", "first_row_id", "row_count", "write_cols", "min_sequence_number", "max_sequence_number"]
+        entries = manifests.live_entries(store, snapshot)
+        is_blob = [name.endswith(".blob") for name in entries.column("file_name").to_pylist()]
+        rows = [tuple(row.values()) for row in entries.select([*columns, "schema_id"]).to_pylist()]
+        return sorted(zip(map(str, rows), is_blob, strict=True))
 
     def rows_agree(self) -> None:
         names = [*self.columns, *IDS]

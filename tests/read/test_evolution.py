@@ -94,7 +94,6 @@ def test_rewrites_and_changes_are_refused_by_name(catalog: Catalog) -> None:
     table.create_branch("b").write(pa.table({"k": pa.array([30], pa.int32())}))
     refused = [
         lambda: plan_merge_branch(table.store, "b"),
-        lambda: table.compact(full=True),
         lambda: table.delete([("k", "=", 1)]),
         lambda: table.update([("k", "=", 1)], {"s": "x"}),
         lambda: table.incremental(1, 2),

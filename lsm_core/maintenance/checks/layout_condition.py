@@ -14,6 +14,7 @@ from lsm_core.maintenance.ledger import UNREADABLE, read_ledger
 from lsm_core.maintenance.observe import BucketHealth, health
 from lsm_core.maintenance.table_ranking import small_files_of_partitions
 from lsm_core.maintenance.writers_compact import WATCHING, writers_compact
+from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 
 ALIVE: Final = "maintenance_alive"
@@ -40,6 +41,7 @@ class Condition:
         hides_level0: whether batch reads skip level 0.
         last_run_ms: time of the newest ledger entry (epoch ms), None if no compaction is due or the ledger is empty.
         writers_compact: whether the table's writers compacted it recently.
+        joins_row_ids: whether a compaction joins only files with adjacent row ids (data evolution).
     """
 
     buckets: Sequence[BucketHealth]
@@ -50,6 +52,7 @@ class Condition:
     hides_level0: bool = False
     last_run_ms: int | None = None
     writers_compact: bool = False
+    joins_row_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ def condition_of(
         keyed and options.batch_scan_skips_level0,
         last,
         by_writers,
+        manifests.evolves(store),
     )
 
 
@@ -199,7 +203,9 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdi
     files: dict[str, int] = {}
     size: dict[str, int] = {}
     buckets: dict[str, int] = {}
-    for bucket in condition.buckets:
+    # Files that no compaction joins are no backlog.
+    joinable = [bucket for bucket in condition.buckets if bucket.cost_full or not condition.joins_row_ids]
+    for bucket in joinable:
         text = bucket.partition_text
         files[text] = files.get(text, 0) + bucket.files
         size[text] = size.get(text, 0) + bucket.total_bytes
@@ -219,7 +225,7 @@ def judge_file_size(condition: Condition, limits: CheckLimits) -> ConditionVerdi
         text = f"{total:,} files of {size_text(whole)} on average"
         if total <= limits.many_files or whole >= small:
             return ConditionVerdict(text, numbers)
-        gathered = total >= _GATHERED * len(condition.buckets)
+        gathered = total >= _GATHERED * len(joinable)
         act = (
             "`dredge compact --full` gathers them"
             if gathered

@@ -18,6 +18,7 @@ from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
+from lsm_core.files.blob_reader import is_blob_file
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.format.snapshot import Snapshot
@@ -65,7 +66,7 @@ from lsm_core.metadata.support import require_compactable, require_current
 from lsm_core.progress import reached, stage
 from lsm_core.read import read_bucket_merged
 from lsm_core.read.prune import living_at
-from lsm_core.tree import Trigger
+from lsm_core.tree import DataFile, Trigger, group_by_row_id
 
 _SHOWN: Final = 5
 
@@ -513,12 +514,27 @@ def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, mar
         if live_file.level != planned.level:
             return f"input {planned.name} moved from level {planned.level} to {live_file.level}"
     if item.bins:
-        return ""
+        return _why_row_ids_are_stale(item, files) if manifests.evolves(store) else ""
     input_names = {planned.name for planned in item.inputs}
     between = {file.level for file in files if 0 < file.level <= item.output_level and file.name not in input_names}
     if item.trigger == Trigger.RECOVERY and between:  # files newer than the output must be above it
         return f"level {min(between)} got other files"
     return why_tree_is_stale(store, item, now, table, marked)
+
+
+def _why_row_ids_are_stale(item: CompactItem, files: Sequence[DataFile]) -> str:
+    """Return which file that was not planned has row ids of a planned bin, "" if there is none.
+
+    Args:
+        item: planned partition of a data-evolution table.
+        files: live files of the partition.
+    """
+    planned = {file.name for file in item.inputs}
+    for group in group_by_row_id([file for file in files if not is_blob_file(file.name)]):
+        added = next((file.name for file in group if file.name not in planned), None)
+        if added is not None and any(file.name in planned for file in group):
+            return f"{added} has further columns of planned row ids"
+    return ""
 
 
 def _decline(item: CompactItem, code: str, reason: str) -> Declined:

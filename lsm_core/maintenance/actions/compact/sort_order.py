@@ -18,6 +18,7 @@ from lsm_core.maintenance.action import PlannedFile, facts_of
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.ledger import DONE, iterate_ledger
 from lsm_core.merge.curves import HILBERT, ORDER, STRATEGIES, ZORDER, sortable
+from lsm_core.metadata import manifests
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.tree import DataFile, Trigger
 from lsm_core.types import to_sql
@@ -79,6 +80,9 @@ def require_order(
     if order_by is None and not columns:
         accepted = "the columns to sort by: the table's option 'clustering.columns' names none"
         raise InvalidOption("order_by", order_by, accepted, store.name)
+    if manifests.evolves(store):
+        reason = "a sort would change the row ids; plan a compaction without order_by and strategy"
+        raise UnsupportedFeature(f"sort compaction with 'data-evolution.enabled' = 'true': {reason}", store.name)
     if store.options.clusters_incrementally and not store.has_primary_key:
         raise UnsupportedFeature(
             "sort compaction with 'clustering.incremental' = 'true': plan a compaction without order_by and strategy, "

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_scalar
 from lsm_core.clock import local_offset_ms
 from lsm_core.errors import InvalidOption
+from lsm_core.files.blob_reader import is_blob_file
 from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table
 from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
@@ -43,6 +44,7 @@ from lsm_core.tree import (
     close_unit,
     decide_bucket,
     pick_full_window,
+    pick_row_ranges,
     pick_small_files,
     pick_windows,
     plan_task,
@@ -175,6 +177,33 @@ def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) 
     return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"
 
 
+def why_not_joined(files: Sequence[DataFile], largest: int, least: int) -> str:
+    """Return why no files of a data-evolution table are joined, for example "3 files with adjacent row ids < 5".
+
+    Args:
+        files: live files of the partition.
+        largest: largest number of files with adjacent row ids that fit into one file.
+        least: smallest number of such files that are joined.
+    """
+    if not files:
+        return "no files"
+    return f"{largest} file{'s' if largest != 1 else ''} with adjacent row ids < {least} ({len(files)} in all)"
+
+
+def why_joined(files: int, rows: int, bins: int, least: int, full: bool) -> str:
+    """Return why files of a data-evolution table are joined, for example "6 files >= 5 with 40 row ids -> 1 file".
+
+    Args:
+        files: number of files to join.
+        rows: number of row ids of these files.
+        bins: number of files that replace them.
+        least: smallest number of files with adjacent row ids that are joined.
+        full: whether a full compaction is requested.
+    """
+    rule = "(full compaction asked for)" if full else f">= {least}"
+    return f"{files} files {rule} with {rows:,} adjacent row ids -> {bins} file{'s' if bins != 1 else ''}"
+
+
 NOTHING_EXPIRED: Final = ExpiredFiles()
 NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -275,7 +304,8 @@ def choose_bins(
     The files of a bin are rewritten together. In tables without buckets a bin combines any small files
     (`AppendCompactCoordinator`). With `bucket` > 0 the rows of a bucket keep their order, so a bin combines only files
     that are neighbours by sequence number (`BucketedAppendCompactManager`). A full compaction of such a bucket takes
-    all files from the first small file on.
+    all files from the first small file on. In tables with data evolution a bin combines all columns of adjacent row ids
+    (`DataEvolutionCompactCoordinator`), and keeps rows that deletion vectors mark.
 
     Args:
         store: the table.
@@ -286,6 +316,10 @@ def choose_bins(
             this holds only for full compactions.
     """
     options = store.options
+    if manifests.evolves(store):
+        plain = [file for file in files if not is_blob_file(file.name)]
+        target = options.target_file_size(has_primary_key=False)
+        return pick_row_ranges(plain, target, options.min_file_num, options.open_file_cost, full)
     most = 0.0 if full else float(options.get("compaction.delete-ratio-threshold"))
     marked = {file.name for file in files if deleted.get(file.name, 0) > most * file.row_count}
     target, small_below = (
@@ -471,10 +505,16 @@ def plan_bins(
     least = store.options.min_file_num
     if isinstance(bins, Decline):
         small, least = int(bins.facts.get("small_files") or 0), int(bins.facts.get("min_files") or least)
-        return place.declined(str(bins.reason), why_not_packed(files, small, least), dict(bins.facts))
+        explain = why_not_joined if manifests.evolves(store) else why_not_packed
+        return place.declined(str(bins.reason), explain(files, small, least), dict(bins.facts))
     chosen_files = [file for chosen in bins for file in chosen]
     marked_rows = sum(deleted.get(file.name, 0) for file in chosen_files)
     facts = {"files": len(files), "small_files": len(chosen_files), "bins": len(bins)}
+    reason = why_packed(len(chosen_files), len(bins), least, full, marked_rows)
+    if manifests.evolves(store):
+        rows = sum({file.first_row_id: file.row_count for file in chosen_files}.values())
+        facts, marked_rows = {**facts, "row_ids": rows}, 0
+        reason = why_joined(len(chosen_files), rows, len(bins), least, full)
     return CompactItem(
         partition=place.partition,
         partition_text=place.text,
@@ -483,7 +523,7 @@ def plan_bins(
         inputs=tuple(to_planned_file(file) for file in chosen_files),
         output_level=0,
         trigger=str(Trigger.SMALL_FILES),
-        reason=why_packed(len(chosen_files), len(bins), least, full, marked_rows),
+        reason=reason,
         facts=facts_of(facts | ({"deleted_rows": marked_rows} if marked_rows else {})),
         bins=tuple(tuple(file.name for file in chosen) for chosen in bins),
         full=full,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from lsm_core.maintenance.action import PLAN_PROPERTY, bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
 from lsm_core.maintenance.ledger import DONE, UNKNOWN, LedgerEntry, find_entry, read_ledger
 from lsm_core.metadata import manifests, snapshots, tags
-from lsm_core.metadata.indexes import DeletionFile, deletion_files, vector_files
+from lsm_core.metadata.indexes import DeletionFile, deleted_rows, deletion_files, vector_files
 from lsm_core.metadata.live_files import bucket_groups, compacted_only
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_current
@@ -52,6 +52,8 @@ class ReplacedFiles:
         vectors: deletion vectors before the compaction, by data file name.
         live: data files currently in the bucket.
         index_files: index files with the bucket's current deletion vectors.
+        moved_vectors: number of rows that the compaction itself marked as deleted, by name of an output; only in tables
+            with data evolution, whose compactions keep deleted rows.
     """
 
     partition: bytes
@@ -64,6 +66,7 @@ class ReplacedFiles:
     vectors: Mapping[str, DeletionFile]
     live: tuple[DataFileMeta, ...] = ()
     index_files: tuple[IndexFileMeta, ...] = ()
+    moved_vectors: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:
@@ -314,6 +317,7 @@ def _from_snapshot(
                 moved=tuple((added[name], file) for name, file in removed.items() if name in added),
                 left=_names_and_levels(after.get(place)),
                 vectors=deletion_files(store, *place, vectors.get(place, ())),
+                moved_vectors=deleted_rows(since.get(place, ())) if manifests.evolves(store) else {},
             )
         )
     return buckets, unfit
@@ -447,10 +451,9 @@ def _why_unfit(
     if not store.has_primary_key:
         names = {name for name, _ in bucket.made}
         marked = [
-            vector.data_file
-            for file in bucket.index_files
-            for vector in file.deletion_vectors or ()
-            if vector.data_file in names
+            name
+            for name, rows in deleted_rows(bucket.index_files).items()
+            if name in names and bucket.moved_vectors.get(name) != rows
         ]
         if marked:
             text = f"rows of {marked[0]}, which it wrote, were marked as deleted since (deletion vectors)"
