@@ -119,6 +119,7 @@ KINDS: Final = (
     Kind("file format Avro", {**_KEYED, "file.format": "avro"}),
     Kind("file format CSV", {**_APPEND, "file.format": "csv", "file.compression": "none"}, keys=()),
     Kind("file format JSON", {**_APPEND, "file.format": "json", "file.compression": "none"}, keys=()),
+    Kind("file format JSON with a primary key", {**_KEYED, "file.format": "json", "file.compression": "none"}),
     Kind("file format row", {**_APPEND, "file.format": "row"}, keys=()),
     Kind(
         "file indexes", {**_APPEND, "file-index.bitmap.columns": "k", "file-index.bloom-filter.columns": "v"}, keys=()

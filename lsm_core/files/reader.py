@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, as_dictionaries
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidData, InvalidSchema, UnsupportedFeature
-from lsm_core.files.formats import FileSource
+from lsm_core.files.formats import FileLayout, FileSource
 from lsm_core.files.formats import open_source as open_file
 from lsm_core.files.merged_nulls import merging_leaves_nulls
 from lsm_core.files.positions import Deleted, RowPositions, deleted_mask, places_of
@@ -35,10 +35,11 @@ from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import COLUMNS
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import place_of
-from lsm_core.types import DataType, to_arrow
+from lsm_core.types import DataType, TypeRoot, to_arrow
 from lsm_core.types.arrow import holds_char, refit, reshape, same_values, unpadded
 
 _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
+_SYSTEM_TYPES = (DataType(TypeRoot.BIGINT, nullable=False), DataType(TypeRoot.TINYINT, nullable=False))
 _PADDING = ".orc"
 _KEPT = "columns"
 _KEPT_BYTES = 512
@@ -349,7 +350,27 @@ def open_source(
     path = store.data_path(partition, bucket, meta)
     # In an object store, opening the file again would cost another request.
     kept = store.kept if keep or place_of(path) else None
-    return open_file(store.file_io, path, size=meta.file_size, rows=meta.row_count, table=store.name, kept=kept)
+    return open_file(
+        store.file_io,
+        path,
+        size=meta.file_size,
+        rows=meta.row_count,
+        table=store.name,
+        kept=kept,
+        layout=lambda: file_layout(store, meta.schema_id),
+    )
+
+
+def file_layout(store: TableStore, schema_id: int) -> FileLayout:
+    """Return the columns of a data file that was written with a schema of the table.
+
+    Key-value files have `_KEY_*` columns too. They are left out, because their values are also in the value columns.
+    """
+    schema = store.schema_of(schema_id)
+    kinds = tuple(field.type for field in schema.fields)
+    if not store.has_primary_key:
+        return FileLayout(append_arrow_schema(schema), kinds, store.options)
+    return FileLayout(kv_arrow_schema(schema, thin=True), (*_SYSTEM_TYPES, *kinds), store.options)
 
 
 def read_rows(

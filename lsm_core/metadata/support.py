@@ -6,6 +6,7 @@ or leave an index outdated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from enum import IntEnum
 
@@ -30,14 +31,12 @@ _INLINE_BLOBS = ("blob-descriptor-field", "blob-external-storage-field", "blob-v
 _UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.VARIANT, TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
 """Types by which rows cannot be sorted."""
 _FORMATS = frozenset({"parquet", "orc", "avro"})
-_CONVERSION = "set 'file.format' = 'parquet' and compact the table with Paimon"
-_WHY_FORMATS = {
-    "csv": f"Java reads empty texts as null, and a line break in a text as two rows; {_CONVERSION}",
-    "text": f"Java reads null as an empty text, and a line break in a text as two rows; {_CONVERSION}",
-    "json": f"its files have neither checksums nor statistics, by which damage is found; {_CONVERSION}",
-    "row": f"its files have no checksums, by which damage is found; {_CONVERSION}",
-}
-"""Why tables of a file format are refused, and what the user can do."""
+_READ_ONLY = frozenset({"row", "csv", "json", "text"})
+"""Formats of which files are read if the kind of table allows it; new files of their tables are Parquet files."""
+_CONVERSION = "set 'file.format' = 'parquet' and write the rows again"
+_WRONG_KEYED = (
+    "Paimon 2.0 and 2.1 read such a table with values in the wrong columns, and their compaction stores these values"
+)
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
 _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
@@ -472,7 +471,9 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
     yield from (feature for key, feature in _SWITCHES_READ.items() if options.get(key))
     yield from (feature for key, feature in present.items() if options.get(key))
-    yield from map(_refused_format, sorted(_formats_of(options, purpose) - _FORMATS))
+    for name in sorted(_formats_of(options, purpose) - _FORMATS):
+        if (reason := _why_refused(store, name)) is not None:
+            yield _refused_format(name, reason)
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
@@ -519,17 +520,37 @@ def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]
         return
     live = manifests.live_entries(store, snapshot, columns=["file_name"]).column("file_name")
     for name in sorted(formats):
-        if pc.any(pc.ends_with(live, f".{name}"), min_count=0).as_py():
-            yield _refused_format(name)
+        if pc.any(pc.match_substring_regex(live, rf"\.{re.escape(name)}(\.[a-z0-9]+)?$"), min_count=0).as_py():
+            yield _refused_format(name, _why_refused(store, name) or "")
 
 
-def _refused_format(name: str) -> str:
+def _why_refused(store: TableStore, name: str) -> str | None:
+    """Return why the table cannot have files of a format outside `_FORMATS`, or None if they are read.
+
+    Returns:
+        The reason and the remedy; "" for an unknown format.
+    """
+    if name not in _READ_ONLY:
+        return ""
+    if store.has_primary_key and name != "json":
+        return f"in a table with a primary key: {_WRONG_KEYED}; {_CONVERSION}"
+    if store.options.get("row-tracking.enabled"):
+        return f"with 'row-tracking.enabled': its files do not name their columns; {_CONVERSION}"
+    if name == "text" and [field.type.root for field in store.schema.fields] not in (
+        [TypeRoot.VARCHAR],
+        [TypeRoot.CHAR],
+    ):
+        return f"in a table with more than one text column: its files store one column; {_CONVERSION}"
+    return None
+
+
+def _refused_format(name: str, reason: str) -> str:
     """Return the name of an unsupported file format, with the reason if it is known."""
-    reason = _WHY_FORMATS.get(name)
-    return f"file format '{name}'" if reason is None else f"file format '{name}': {reason}"
+    return f"file format '{name}'" + (f" {reason}" if reason else "")
 
 
 def _former_formats(store: TableStore) -> set[str]:
-    """Return the unsupported file formats that any schema of the table has set; existing files may have them."""
+    """Return the refused file formats that any schema of the table has set; existing files may have them."""
     ids = list_schema_ids(store.file_io, store.root, store.branch)
-    return {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS
+    formats = {str(store.schema_of(i).options.get("file.format", "parquet")).strip().lower() for i in ids} - _FORMATS
+    return {name for name in formats if _why_refused(store, name) is not None}

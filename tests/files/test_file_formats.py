@@ -303,8 +303,8 @@ def test_format_codec_and_suffix_follow_the_level() -> None:
     assert [compression_of(options, level) for level in (0, 1, 4)] == ["snappy", "zstd", "none"]
     assert [extension_of(options, name) for name in ("avro", "orc")] == ["zst.avro", "zst.orc"]
     assert extension_of(TableOptions({}, "db.t"), "parquet") == "parquet"
-    with pytest.raises(InvalidOption, match=r"file\.format\.per\.level.*csv"):
-        format_of(TableOptions({"file.format.per.level": "2:csv"}, "db.t"), 2)
+    with pytest.raises(InvalidOption, match=r"file\.format\.per\.level.*lance"):
+        format_of(TableOptions({"file.format.per.level": "2:lance"}, "db.t"), 2)
 
 
 @pytest.mark.parametrize("told", [True, False])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange
@@ -22,6 +23,9 @@ from lsm_core.sql.commands import Session
 from lsm_core.sql.local_engine import LocalEngine
 from lsm_core.sql.running import StatementRunner
 from tests.golden.rows import table_rows
+from tests.interop.test_file_formats import EARLY, FAR, MAPS
+from tests.interop.test_file_formats import FIELDS as ALL_FIELDS
+from tests.interop.test_file_formats import ROWS as ALL_ROWS
 from tests.interop.test_turns import FIELDS, KINDS, SCHEMA, Row, Turns, live_all
 from tests.support.peers import JavaPaimon, paimon_version, peer_module
 
@@ -193,3 +197,46 @@ def test_indexes_of_primary_keys_stay_whole(newest: JavaPaimon, tmp_path: Path, 
         with pytest.raises(UnsupportedFeature, match="which Paimon's own compaction rebuilds"):
             Catalog(str(tmp_path)).table("db.t").compact(full=True)
         Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.remove_option(option)])
+
+
+def test_row_files_are_read_as_java_does(tmp_path: Path, newest: JavaPaimon) -> None:
+    """Java writes row files; we read every type from them, and write and compact to Parquet, which Java reads."""
+    call = partial(_call, newest, tmp_path)
+    fields = [{"name": name, "type": kind} for name, kind in ALL_FIELDS.items()]
+    more = {"file.format": "row", "compaction.min.file-num": "2", "file.block-size": "1 kb"}
+    call("create", schema={"fields": fields, "primaryKeys": [], "options": {"bucket": "-1", **more}})
+    call("write", rows=[*ALL_ROWS, EARLY, FAR], compact="none")
+    call("alter", changes=[{"change": "rename_column", "name": "note", "to": "remark"}])
+    call("write", rows=[{"id": 100 + i, "remark": "x" * i} for i in range(300)], compact="none")
+    table = Catalog(str(tmp_path)).table("db.t")
+    rows = table.to_arrow()
+    assert table.to_arrow(columns=["remark"], filter=pc.field("id") == 105).to_pylist() == [{"remark": "xxxxx"}]
+    assert table.to_arrow(columns=[]).num_rows == rows.num_rows == 306
+    before = _texts(call("read")["rows"])
+    table.delete("id = 399")
+    table.compact(full=True)
+    names = Catalog(str(tmp_path)).table("db.t$files").to_arrow(columns=["file_path"]).column(0).to_pylist()
+    assert {name.rpartition(".")[2] for name in names} == {"parquet"}
+    assert len(before) == 306
+    assert _texts(call("read")["rows"]) == [text for text in before if "'id': 399" not in text]
+    call("write", rows=[{"id": 1000}], compact="none")
+    call("compact", full=True)
+    assert Catalog(str(tmp_path)).table("db.t").to_arrow().num_rows == 306
+
+
+def _texts(rows: list[Row]) -> list[str]:
+    """Return rows as sorted texts, in which the order of a map's keys does not matter."""
+    return sorted(repr({n: sorted(v, key=repr) if n in MAPS and v else v for n, v in row.items()}) for row in rows)
+
+
+def test_row_tables_with_a_key_are_wrong_in_java_and_refused(tmp_path: Path, newest: JavaPaimon) -> None:
+    call = partial(_call, newest, tmp_path)
+    fields = [{"name": "k", "type": "INT"}, {"name": "v", "type": "BIGINT"}]
+    options = {"bucket": "1", "file.format": "row"}
+    call("create", schema={"fields": fields, "primaryKeys": ["k"], "options": options})
+    call("write", rows=[{"k": 1, "v": 100}, {"k": 2, "v": 200}], compact="none")
+    assert [row["v"] for row in call("read")["rows"]] != [100, 200]
+    table = Catalog(str(tmp_path)).table("db.t")
+    for act in (table.to_arrow, table.compact):
+        with pytest.raises(UnsupportedFeature, match=r"'row' in a table with a primary key: Paimon 2.0 and 2.1 read"):
+            act()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.files.formats import parquet, writer_settings
+from lsm_core.files.formats.layout import FileLayout, LayoutOf
 from lsm_core.files.formats.protocol import FileFormat, FileSink, FileSource
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -18,6 +19,8 @@ from lsm_core.storage import FileIO, Kept
 
 _NAMES: Final = ("parquet", "orc", "avro")
 """Formats; each is a module name, imported with its library when the first file of the format is used."""
+READ_ONLY: Final = ("row", "csv", "json", "text")
+"""Formats whose files are only read; new files of their tables are Parquet files, which Paimon reads too."""
 _SHORT_NAMES = {"zstd": "zst", "gzip": "gz", "bzip2": "bz2"}
 
 
@@ -36,8 +39,9 @@ def open_source(
     rows: int | None = None,
     table: str = "",
     kept: Kept | None = None,
+    layout: LayoutOf | None = None,
 ) -> FileSource:
-    """Open a data file in the format of its last extension; compare size and rows with its manifest entry.
+    """Open a data file in the format of its extension; compare size and rows with its manifest entry.
 
     Args:
         file_io: file system of the file.
@@ -46,6 +50,7 @@ def open_source(
         rows: expected rows; None if unknown.
         table: name of the table, for errors.
         kept: cache for data that the next opening of the file needs again; None for no cache.
+        layout: function that returns the columns of the file, for formats of `READ_ONLY`; None if they are unknown.
 
     Raises:
         CorruptFile: the file is missing, damaged, or not of ``size`` bytes and ``rows`` rows.
@@ -53,13 +58,31 @@ def open_source(
     """
     name = path.rpartition("/")[2]
     extension = name.rpartition(".")[2]
-    if extension not in _NAMES:
-        raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
-    source = _format(extension).open_source(file_io, path, size=size, rows=rows, table=table, kept=kept)
+    if extension in _NAMES:
+        source = _format(extension).open_source(file_io, path, size=size, rows=rows, table=table, kept=kept)
+    else:
+        extension = format_of_name(name)
+        if extension not in READ_ONLY or layout is None:
+            raise UnsupportedFeature(f"data files of format {extension} ({name})", table)
+        source = _read_only(extension)(file_io, path, size=size, rows=rows, layout=layout, table=table, kept=kept)
     if len(set(source.schema.names)) < len(source.schema.names):
         source.close()
         raise CorruptFile(path, "two of its columns have the same name")
     return source
+
+
+def format_of_name(name: str) -> str:
+    """Return the format of a data file by its name: "csv" for `data-1.csv` and `data-1.csv.gz`."""
+    parts = name.split(".")
+    return parts[-2] if len(parts) > 2 and parts[-2] in READ_ONLY else parts[-1]
+
+
+@cache
+def _read_only(name: str) -> Callable[..., FileSource]:
+    """Return the source of the format ``name``, one of `READ_ONLY`."""
+    if name == "row":
+        return cast("Callable[..., FileSource]", import_module(f"{__name__}.row").RowSource)
+    return cast("Callable[..., FileSource]", import_module(f"{__name__}.text_lines").SOURCES[name])
 
 
 def open_sink(
@@ -89,7 +112,7 @@ def open_sink(
         InvalidOption: the format or codec is not known.
     """
     name, codec = file_format or format_of(options, level), compression_of(options, level)
-    if name != format_of(options, level) and codec not in parquet.CODECS:
+    if name != options.format_of_level(level) and codec not in parquet.CODECS:
         codec = "zstd"
     return _format(name).open_sink(file_io, path, sample, options, codec=codec, dictionary=dictionary, delta=delta)
 
@@ -153,16 +176,22 @@ def _require_codec(name: str, codec: str, table: str) -> None:
 
 
 def format_of(options: TableOptions, level: int) -> str:
-    """Return option `file.format`, or the format of `file.format.per.level` ("0:avro,5:parquet") for the level.
+    """Return the format of new files of a level.
+
+    Returns:
+        Option `file.format`, or the format of `file.format.per.level` ("0:avro,5:parquet") for the level; Parquet for
+        the formats of `READ_ONLY`.
 
     Raises:
         InvalidOption: the format is not known.
     """
     name = options.format_of_level(level)
+    if name in READ_ONLY:
+        return parquet.EXTENSION
     if name not in _NAMES:
         by_level = str(level) in (options.get("file.format.per.level") or {})
         key = "file.format.per.level" if by_level else "file.format"
-        raise InvalidOption(key, name, ", ".join(_NAMES), options.table)
+        raise InvalidOption(key, name, ", ".join((*_NAMES, *READ_ONLY)), options.table)
     return name
 
 

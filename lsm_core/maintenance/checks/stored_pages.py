@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile, DredgeError, InvalidData, UnsupportedFeature, ValueTooLarge
 from lsm_core.files.formats import open_source
+from lsm_core.files.reader import file_layout
 from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.json_text import ObjectReader, parse_object
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport, DeepRead, PageProblem
@@ -96,7 +97,14 @@ def _read_file(store: TableStore, file: dict[str, Any]) -> PageProblem | None:
     name = file["file_name"]
     try:
         path = store.data_path(file["partition"], file["bucket"], name, file["external_path"])
-        source = open_source(store.file_io, path, size=file["file_size"], rows=file["row_count"], table=store.name)
+        source = open_source(
+            store.file_io,
+            path,
+            size=file["file_size"],
+            rows=file["row_count"],
+            table=store.name,
+            layout=lambda: file_layout(store, file["schema_id"]),
+        )
         try:
             for _ in source.batches(source.schema.names, _BATCH_ROWS):
                 continue
