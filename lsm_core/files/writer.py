@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import batch_of, decoded_bytes, is_dictionary_of, numpy_array, one_array, plain_table, table_of
 from lsm_core.errors import DredgeError, InvalidData
-from lsm_core.files.formats import FileSink, extension_of, format_for, format_of, open_sink
+from lsm_core.files.formats import READ_ONLY, FileSink, extension_of, format_for, format_of, open_sink
 from lsm_core.files.formats.parquet import EXTENSION as PARQUET
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
 from lsm_core.files.index_writer import SUFFIX, IndexWriter, indexed_columns
@@ -102,7 +102,8 @@ class RollingWriter:
         self._most_rows = max(1, int(store.options.get("target-file-row-num"))) if rolls else _NO_LIMIT
         self._file_rows = 0
         self._level = level
-        block = store.options.get("file.block-size")
+        # The blocks of row files are much smaller than good row groups.
+        block = store.options.get("file.block-size") if store.options.format_of_level(level) not in READ_ONLY else None
         self._block = int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
         self._format = format_of(store.options, level)
         self._index = IndexWriter.of(store)
