@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
+from lsm_core.errors import DredgeError
 from lsm_core.metadata import manifests, snapshots
+from tests.support.peers import peer_module
 
 Java = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.paimon_java
@@ -132,6 +135,7 @@ def test_both_engines_read_missing_partitions_from_the_other_branch(
 ) -> None:
     Catalog(str(tmp_path)).create_database("db")
     first = int(os.environ.get("DREDGE_TURNS_SEED") or int(testrun_uid, 16) % 10**6)
+    failures: list[str] = []
     for seed in range(first, first + count):
         life = Life(seed, tmp_path, java)
         try:
@@ -139,5 +143,7 @@ def test_both_engines_read_missing_partitions_from_the_other_branch(
             for _ in range(STEPS):
                 life.step()
                 life.rows_agree()
-        except Exception as error:
-            raise AssertionError("\n".join([*life.told, f"{type(error).__name__}: {error}"])) from error
+        except (AssertionError, DredgeError, pa.ArrowException, peer_module().PeerError) as error:
+            failures.append("\n".join([*life.told, f"{type(error).__name__}: {error}"]))
+            print(f"\nfailure {len(failures)}: {failures[-1]}", file=sys.__stderr__, flush=True)
+    assert not failures, f"{len(failures)} of {count} tables failed:\n" + "\n\n".join(failures[:5])

@@ -31,12 +31,18 @@ def test_spark_sql_and_dredge_take_turns(
     seeds = range(first, first + int(os.environ.get("DREDGE_LIVES") or LIVES))
     Catalog(str(tmp_path)).create_database("db")
     counts: Counter[str] = Counter()
+    failures: list[str] = []
     for seed in seeds:
-        counts += live_a_life(seed, tmp_path, connector)
+        try:
+            counts += live_a_life(seed, tmp_path, connector)
+        except AssertionError as failure:
+            failures.append(str(failure))
+            print(f"\nfailure {len(failures)}: {failure}", file=sys.__stderr__, flush=True)
     with capsys.disabled():
         kinds = len({seed % len(KINDS) for seed in seeds})
         print(f"\n{len(seeds)} tables of {kinds} kinds, seeds {seeds}", file=sys.stderr)
         for statement, count in sorted(counts.items()):
             print(f"  {count:4} {statement}", file=sys.stderr)
+    assert not failures, f"{len(failures)} of {len(seeds)} tables failed:\n" + "\n\n".join(failures[:5])
     assert sum(count for name, count in counts.items() if name.startswith("spark ")) >= len(seeds)
     assert sum(count for name, count in counts.items() if name.startswith("dredge ")) >= len(seeds)

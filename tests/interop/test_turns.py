@@ -317,7 +317,7 @@ def live_all(seeds: range, warehouse: Path, java: Java, taking: type[Turns] = Tu
     """Tables of ``seeds``, some at a time: Dredge takes its turn on one while Java takes its own on another, or waits.
 
     (A write of Java to a cross-partition table sleeps for two seconds once it has read the keys.)
-    Returns how many Dredge took part in (""), and how many it refused, by reason.
+    Returns how many Dredge took part in (""), and how many it refused, by reason. All tables are tried before a failure is raised.
     """
     free: SimpleQueue[int] = SimpleQueue()
     for lane in range(1, LANES + 1):
@@ -330,12 +330,21 @@ def live_all(seeds: range, warehouse: Path, java: Java, taking: type[Turns] = Tu
         finally:
             free.put(lane)
 
+    counts: Counter[str] = Counter()
+    failures: list[str] = []
     with ThreadPoolExecutor(LANES) as pool:
         lives = [pool.submit(live, seed) for seed in seeds]
         try:
-            return Counter(life.result() for life in lives)
+            for life in lives:
+                try:
+                    counts[life.result()] += 1
+                except AssertionError as failure:
+                    failures.append(str(failure))
+                    print(f"\nfailure {len(failures)}: {failure}", file=sys.__stderr__, flush=True)
         finally:
             pool.shutdown(cancel_futures=True)
+    assert not failures, f"{len(failures)} of {len(seeds)} tables failed:\n" + "\n\n".join(failures[:5])
+    return counts
 
 
 @pytest.mark.paimon_java
