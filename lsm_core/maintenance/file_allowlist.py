@@ -31,8 +31,9 @@ _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY: Final = rf"\..+\.{_UUID}\.tmp"
 FORMATS: Final = "avro|orc|parquet|csv|json|text|txt|blob|lance|vortex|row"
 _COMPRESSIONS: Final = "gz|gzip|zst|zstd|snappy|lz4|lzo|br|brotli|deflate|bz2|none|uncompressed"
-# data-<uuid>-0.parquet, data-<uuid>-0.zst.parquet, data-<uuid>-0.csv.gz, data-<uuid>-0.vector.lance, and file indexes.
-_SUFFIX: Final = rf"(\.(vector|{_COMPRESSIONS}))?\.({FORMATS})(\.({_COMPRESSIONS}))?((-[0-9]+)?\.index)?"
+# data-<uuid>-0.parquet, data-<uuid>-0.zst.parquet, data-<uuid>-0.csv.gz, data-<uuid>-0.vector.lance, file indexes, and
+# `.blobref`, which names the packs (`.managed.blob`) of a data file's BLOB values. Orphan removal removes no pack.
+_SUFFIX: Final = rf"(\.(vector|{_COMPRESSIONS}))?\.({FORMATS})(\.({_COMPRESSIONS}))?((-[0-9]+)?\.index|\.blobref)?"
 _INDEX: Final = rf"index-{_UUID}-[0-9]+|([a-z0-9_]+-)*global-index-{_UUID}\.index"
 
 

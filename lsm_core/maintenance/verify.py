@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import chosen_rows
+from lsm_core.arrays import chosen_rows, one_array
 from lsm_core.compact import BucketTask
 from lsm_core.compact.rewrite import changelog_rules
 from lsm_core.compact.row_digests import Content, content_of
@@ -29,6 +29,7 @@ from lsm_core.format.partitions import partition_text
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
+from lsm_core.maintenance.canonical_values import canonical_rows, sort_map_entries
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import LOOKED_UP, ChangeRules, merge_with_changes
 from lsm_core.maintenance.reference.comparison import ResultComparison
@@ -463,11 +464,16 @@ def _rows(place: Place, tables: Sequence[tuple[pa.Table | None, int, int]]) -> l
 
 
 def _encode_nested(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Replace nested columns by the bytes of their BinaryRow, equal if and only if all inner values are the same."""
+    """Replace nested columns by the bytes of their BinaryRow, equal if and only if all inner values are the same.
+
+    Entries of maps are sorted before, because their order has no meaning: Java's compaction may change it.
+    """
     for field in schema.fields:
         if field.type.is_nested:
             at = table.column_names.index(field.name)
-            table = table.set_column(at, field.name, encode_rows([table.column(at).combine_chunks()], [field.type]))
+            table = table.set_column(
+                at, field.name, encode_rows([sort_map_entries(one_array(table.column(at)))], [field.type])
+            )
     return table
 
 
@@ -958,7 +964,8 @@ def content_view(store: TableStore, place: _Bucket, living: Living | None = None
     with closing(_merged(store, place, living)) as batches:  # type: ignore[type-var]
         for batch in batches:
             advance(batch.num_rows)
-            content = content.plus(content_of(_own(store, place, batch) if placed else batch, store.schema))
+            rows = canonical_rows(_own(store, place, batch) if placed else batch, store.schema, store.options.raw)
+            content = content.plus(content_of(rows, store.schema))
     return content
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.paimon_java
 LIVES = int(os.environ.get("DREDGE_FALLBACKS", "2"))
 STEPS = 9
 COUNTS = [
-    pytest.param(LIVES, id="sample"),
+    pytest.param(LIVES, id="sample", marks=pytest.mark.timeout(max(300, 60 * LIVES))),
     pytest.param(100, id="many", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
 ]
 ARROW = pa.schema(

@@ -131,6 +131,7 @@ def test_what_a_table_has_may_be_named_and_nothing_else(scene: Scene) -> None:
     allowed = [
         f"bucket-0/data-{UUID}-0.parquet",
         f"bucket-0/data-{UUID}-0.parquet.index",
+        f"bucket-0/data-{UUID}-0.parquet.blobref",
         f"bucket-0/changelog-{UUID}-0.orc",
         "bucket-0/part-00000.snappy.parquet",
         f"manifest/manifest-{UUID}-0",

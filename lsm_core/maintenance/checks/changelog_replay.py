@@ -24,9 +24,9 @@ from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.checks.bucket_sample import draw_buckets
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.reference import key_order
+from lsm_core.maintenance.reference.comparison import ResultComparison
 from lsm_core.maintenance.reference.sampling import Place, Sample
 from lsm_core.maintenance.reference.values import plain_values
-from lsm_core.maintenance.reference.versions import same
 from lsm_core.maintenance.used_files import select_added
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors
@@ -72,7 +72,7 @@ def changelog_replays(check_input: CheckInput) -> CheckReport:
         compared += len(replayed.keys() | current.keys())
         read += sum(file.row_count for file in now)
         name = bucket_name(partition_text(store.schema, partition, store.options), bucket)
-        problems += [f"{name}: {line}" for line in _differences(replayed, current)]
+        problems += [f"{name}: {line}" for line in _differences(store, replayed, current)]
     span = f"snapshot {base.id} to {newest.id}"
     numbers = {**sample.numbers(read), "keys_compared": compared, "changes_applied": applied, "replayed": span}
     if problems:
@@ -228,7 +228,9 @@ def compared_columns(store: TableStore) -> list[str]:
     return [name for name in store.schema.field_names if name not in left_out]
 
 
-def _differences(replayed: State, current: State) -> list[str]:
+def _differences(store: TableStore, replayed: State, current: State) -> list[str]:
+    rows = ResultComparison(store.schema, store.options.raw)
+    places = [store.schema.field_names.index(name) for name in compared_columns(store)]
     wrong = []
     for key in replayed.keys() | current.keys():
         name = ", ".join(repr(part[-1]) for part in key)
@@ -236,6 +238,6 @@ def _differences(replayed: State, current: State) -> list[str]:
             wrong.append(f"key {name} is in the changelog, but not in the table")
         elif key not in replayed:
             wrong.append(f"key {name} is in the table, but not in the changelog")
-        elif same(replayed[key][1]) != same(current[key][1]):
+        elif rows.differing(places, replayed[key][1], current[key][1]):
             wrong.append(f"key {name} has another value than its last change in the changelog")
     return sorted(wrong)

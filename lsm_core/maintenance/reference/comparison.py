@@ -25,6 +25,29 @@ _EPSILON: Final = {TypeRoot.FLOAT: 2.0**-23, TypeRoot.DOUBLE: sys.float_info.eps
 Form = Callable[[Any], Any]
 
 
+def aggregate_function(field: DataField, options: Mapping[str, str]) -> str:
+    """Return the name of a column's aggregate function in the table's options, or "".
+
+    Args:
+        field: the column.
+        options: options of the table.
+    """
+    own = options.get(f"fields.{field.name}.aggregate-function")
+    return own or options.get("fields.default-aggregate-function") or ""
+
+
+def is_set(field: DataField, options: Mapping[str, str]) -> bool:
+    """Return whether the order of the elements of a column's arrays has no meaning.
+
+    Args:
+        field: the column.
+        options: options of the table.
+    """
+    collects = aggregate_function(field, options) == "collect"
+    is_distinct = options.get(f"fields.{field.name}.distinct", "false").lower() == "true"
+    return bool((collects and is_distinct) or options.get(f"fields.{field.name}.nested-key"))
+
+
 class ResultComparison:
     """Comparison of merge results of one table."""
 
@@ -32,8 +55,7 @@ class ResultComparison:
         self._forms: list[Form] = []
         self._roundings: dict[int, float] = {}
         for i, field in enumerate(schema.fields):
-            own = options.get(f"fields.{field.name}.aggregate-function")
-            name = own or options.get("fields.default-aggregate-function") or ""
+            name = aggregate_function(field, options)
             self._forms.append(_form(field, name, options))
             if name in {"sum", "product"} and field.type.root in _EPSILON:
                 self._roundings[i] = _EPSILON[field.type.root]
@@ -90,8 +112,7 @@ def _form(field: DataField, function: str, options: Mapping[str, str]) -> Form:
         return lambda data: tuple(sorted(compact_theta_sketch.deserialize(data)))
     if function == "hll_sketch":
         return lambda data: round(float(hll_sketch.deserialize(data).get_estimate()), 3)
-    is_set = function == "collect" and options.get(f"fields.{field.name}.distinct", "false").lower() == "true"
-    if is_set or options.get(f"fields.{field.name}.nested-key"):
+    if is_set(field, options):
         return _to_multiset
     return same
 
