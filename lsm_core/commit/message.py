@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
+from lsm_core.format.index_sources import decode_sources
 from lsm_core.format.manifest import (
     ADD,
     DELETE,
     ENTRY_SCHEMA,
     HASH_INDEX,
+    SOURCE_COMPACT,
     VECTORS_INDEX,
     DataFileMeta,
     IndexFileMeta,
@@ -367,7 +369,8 @@ def next_index_manifest(
 ) -> str | None:
     """Write the index manifest that results from a change, and return its name.
 
-    If nothing changes, the name of the current index manifest is returned. The result is None if no index file remains.
+    Indexes of a primary-key table whose data files change are left out. If nothing changes, the name of the current
+    index manifest is returned. The result is None if no index file remains.
 
     Args:
         store: the table.
@@ -395,11 +398,49 @@ def next_index_manifest(
     if lost := removed - {(_place(entry), entry.file_name) for entry in live}:
         cause = "another commit replaced index files that this commit replaces"
         raise _conflict(store, latest, cause, sorted(name for _, name in lost))
-    keep = [not drops(entry.partition) and (_place(entry), entry.file_name) not in removed for entry in live]
+    stale = _stale_indexes(store, live, delta)
+    keep = [
+        not drops(entry.partition) and (_place(entry), entry.file_name) not in removed and entry.file_name not in stale
+        for entry in live
+    ]
     staying = list(compress(live, keep))
     _require_one_a_bucket(store, latest, staying, change.added)
     _require_vectors_fit(store, latest, staying, change.added, base, delta)
     return manifests.write_index_manifest(drafts, previous, keep, change.added)
+
+
+def _stale_indexes(store: TableStore, live: Sequence[IndexManifestEntry], delta: pa.Table) -> set[str]:
+    """Return the names of index files that cover other data files than those of their level after a commit.
+
+    Paimon's readers ignore such index files, and its writers replace them. Without an index they scan the data files.
+
+    Args:
+        store: the table.
+        live: index files of the newest snapshot.
+        delta: ADD and DELETE entries of data files in the same commit.
+
+    Source: `PkSortedBucketIndexState.fromActiveDataFiles`, `PrimaryKeyIndexSourcePolicy` (Paimon 2.0).
+    """
+    if not store.has_primary_key or not any(entry.is_global for entry in live):
+        return set()
+    is_add = pc.equal(delta.column("kind"), ADD)
+    removed = _places_of(delta.filter(pc.invert(is_add))).keys()
+    changed = {(partition, bucket) for partition, bucket, _ in removed}
+    compacted = pc.fill_null(pc.equal(delta.column("file_source"), SOURCE_COMPACT), fill_value=False)
+    new = delta.filter(pc.and_(is_add, compacted))
+    columns = (new.column(name).to_pylist() for name in ("partition", "bucket", "level"))
+    levels = set(zip(*columns, strict=True))
+    stale = set()
+    for entry in (entry for entry in live if entry.is_global):
+        place, index = (entry.partition, entry.bucket), entry.global_index
+        sources = decode_sources(index.source_meta or b"") if index is not None else None
+        if sources is None:  # an unknown form: no longer valid as soon as a file of its bucket is replaced
+            is_stale = place in changed
+        else:
+            is_stale = (*place, sources.level) in levels or any((*place, name) in removed for name, _ in sources.files)
+        if is_stale:
+            stale.add(entry.file_name)
+    return stale
 
 
 def _require_states(

@@ -369,9 +369,11 @@ class _Describer:
         integers = [name for name in schema.trimmed_primary_keys if arrow.field(name).type in whole]
         stored_twice = [] if store.options.thin_mode else [key_name(name) for name in integers]
         self.delta: tuple[str, ...] = (SEQUENCE_NUMBER, *stored_twice, *integers)
-        # Where an index selects rows, Java 1.4.2 miscounts the rows that it skips in a delta-encoded page, and returns
-        # values of other rows (`VectorizedDeltaBinaryPackedReader`; tests/interop/test_file_indexes.py).
-        if any(column.kind != BLOOM for column in indexed_columns(schema, store.options)):
+        # Where an index selects rows, Java miscounts the rows that it skips in a delta-encoded page, and returns values
+        # of other rows (`VectorizedDeltaBinaryPackedReader`; tests/interop/test_file_indexes.py). Tables with deletion
+        # vectors may get an index (`pk-btree.index.columns`) at any time, which Java then builds for existing files.
+        selects_rows = any(column.kind != BLOOM for column in indexed_columns(schema, store.options))
+        if selects_rows or store.options.deletion_vectors_enabled:
             self.delta = ()
         self._reset()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -167,7 +168,23 @@ INDEX_MANIFEST: Final[dict[str, Any]] = {
         _nullable("_EXTERNAL_PATH", "string"),
     ],
 }
-"""Avro schema of index manifests in Paimon 1.3; 1.4 adds fields that only global indexes need."""
+"""Avro schema of index manifests in Paimon 1.3; 1.4 adds `GLOBAL_INDEX`, which only global indexes need."""
+GLOBAL_INDEX: Final = _nullable(
+    "_GLOBAL_INDEX",
+    {
+        "type": "record",
+        "name": f"{_ROOT}__GLOBAL_INDEX",
+        "fields": [
+            _required("_ROW_RANGE_START", "long"),
+            _required("_ROW_RANGE_END", "long"),
+            _required("_INDEX_FIELD_ID", "int"),
+            _nullable("_EXTRA_FIELD_IDS", _array("int")),
+            _nullable("_INDEX_META", "bytes"),
+            _nullable("_SOURCE_META", "bytes"),
+        ],
+    },
+)
+"""Avro field of index manifests for global indexes, as Paimon 2.0 writes it."""
 
 
 ADD: Final = 0
@@ -964,6 +981,27 @@ class DeletionVectorRange:
 
 
 @dataclass(frozen=True)
+class GlobalIndexMeta:
+    """Rows and column of a global index, or of an index of a primary-key table (Java `GlobalIndexMeta`).
+
+    Attributes:
+        first_row: id of the first row; 0 in primary-key tables.
+        last_row: id of the last row, inclusive.
+        field_id: id of the column.
+        extra_field_ids: ids of further columns, or None.
+        index_meta: smallest and largest key, in a form that depends on the type of the index, or None.
+        source_meta: data files of an index of a primary-key table (`index_sources.decode_sources`), or None.
+    """
+
+    first_row: int
+    last_row: int
+    field_id: int
+    extra_field_ids: tuple[int, ...] | None = None
+    index_meta: bytes | None = None
+    source_meta: bytes | None = None
+
+
+@dataclass(frozen=True)
 class IndexFileMeta:
     """One index file without its partition and bucket (Java `IndexFileMeta`).
 
@@ -971,9 +1009,10 @@ class IndexFileMeta:
         index_type: type of the index.
         file_name: name of the file.
         file_size: size in bytes.
-        row_count: number of hashes of a `HASH` file, or of vectors of a `DELETION_VECTORS` file.
+        row_count: number of hashes of a `HASH` file, of vectors of a `DELETION_VECTORS` file, or of rows.
         deletion_vectors: positions of the vectors, or None.
         external_path: path outside the table's folder, or None.
+        global_index: rows and column of a global index, or None.
     """
 
     index_type: str
@@ -982,6 +1021,7 @@ class IndexFileMeta:
     row_count: int
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
+    global_index: GlobalIndexMeta | None = None
 
     def to_list(self) -> list[Any]:
         """Return the fields as a JSON list, with the position of each deletion vector as a nested list."""
@@ -991,7 +1031,8 @@ class IndexFileMeta:
             if ranges is None
             else [[vector.data_file, vector.offset, vector.length, vector.cardinality] for vector in ranges]
         )
-        return [self.index_type, self.file_name, self.file_size, self.row_count, vectors, self.external_path]
+        plain = [self.index_type, self.file_name, self.file_size, self.row_count, vectors, self.external_path]
+        return plain if self.global_index is None else [*plain, _global_to_list(self.global_index)]
 
     @staticmethod
     def of_list(value: Any) -> IndexFileMeta:
@@ -1000,9 +1041,25 @@ class IndexFileMeta:
         Raises:
             TypeError: the value does not have the form of :meth:`to_list`; ValueError is possible too.
         """
-        kind, name, size, rows, vectors, external = value
+        kind, name, size, rows, vectors, external, *more = value
         ranges = None if vectors is None else tuple(DeletionVectorRange(*vector) for vector in vectors)
-        return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external)
+        global_index = _global_of_list(*more) if more else None
+        return IndexFileMeta(str(kind), str(name), int(size), int(rows), ranges, external, global_index)
+
+
+def _global_to_list(index: GlobalIndexMeta) -> list[Any]:
+    """Return the fields as a JSON list; bytes as base64."""
+    texts = [None if data is None else b64encode(data).decode() for data in (index.index_meta, index.source_meta)]
+    extra = None if index.extra_field_ids is None else list(index.extra_field_ids)
+    return [index.first_row, index.last_row, index.field_id, extra, *texts]
+
+
+def _global_of_list(value: Any) -> GlobalIndexMeta:
+    """Return the fields that :func:`_global_to_list` returned; TypeError or ValueError for another form."""
+    first, last, field_id, extra, *texts = value
+    index_meta, source_meta = (None if text is None else b64decode(text, validate=True) for text in texts)
+    extra_ids = None if extra is None else tuple(map(int, extra))
+    return GlobalIndexMeta(int(first), int(last), int(field_id), extra_ids, index_meta, source_meta)
 
 
 @dataclass(frozen=True)
@@ -1016,10 +1073,11 @@ class IndexManifestEntry:
         index_type: type of the index.
         file_name: name of the file.
         file_size: size in bytes.
-        row_count: number of hashes or vectors.
+        row_count: number of hashes, vectors or rows.
         deletion_vectors: positions of the vectors, or None.
         external_path: path outside the table's folder, or None.
         is_global: whether the file is a global index.
+        global_index: rows and column of a global index; None for other indexes and for an unknown form.
     """
 
     kind: int
@@ -1032,6 +1090,7 @@ class IndexManifestEntry:
     deletion_vectors: tuple[DeletionVectorRange, ...] | None = None
     external_path: str | None = None
     is_global: bool = False
+    global_index: GlobalIndexMeta | None = None
 
     @staticmethod
     def of(kind: int, partition: bytes, bucket: int, file: IndexFileMeta) -> IndexManifestEntry:
@@ -1044,13 +1103,20 @@ class IndexManifestEntry:
             file: the index file.
         """
         members = (file.index_type, file.file_name, file.file_size, file.row_count)
-        return IndexManifestEntry(kind, partition, bucket, *members, file.deletion_vectors, file.external_path)
+        global_index = file.global_index
+        return IndexManifestEntry(
+            *(kind, partition, bucket, *members),
+            deletion_vectors=file.deletion_vectors,
+            external_path=file.external_path,
+            is_global=global_index is not None,
+            global_index=global_index,
+        )
 
     @property
     def file(self) -> IndexFileMeta:
         """The index file without its partition and bucket."""
         members = (self.index_type, self.file_name, self.file_size, self.row_count)
-        return IndexFileMeta(*members, self.deletion_vectors, self.external_path)
+        return IndexFileMeta(*members, self.deletion_vectors, self.external_path, self.global_index)
 
 
 _INDEX_FIELDS = (
@@ -1076,12 +1142,21 @@ def decode_index_manifest(data: bytes, path: str) -> list[IndexManifestEntry]:
 
 
 def encode_index_manifest(entries: Sequence[IndexManifestEntry]) -> bytes:
-    """Return an index manifest with the complete set of index files, as Java 1.3 writes it.
+    """Return an index manifest with the complete set of index files.
+
+    The form is that of Java 1.3; with global indexes it is that of Java 2.0.
 
     Raises:
-        UnsupportedFeature: an entry is a global index, which has fields that Dredge does not read.
+        UnsupportedFeature: an entry is a global index of an unknown form.
     """
-    return write_records(INDEX_MANIFEST, [_index_record(entry) for entry in entries])
+    return write_records(_index_schema(entries), [_index_record(entry) for entry in entries])
+
+
+def _index_schema(added: Sequence[IndexManifestEntry]) -> dict[str, Any]:
+    """Return the Avro record type that the entries need."""
+    if not any(entry.is_global for entry in added):
+        return INDEX_MANIFEST
+    return {**INDEX_MANIFEST, "fields": [*INDEX_MANIFEST["fields"], GLOBAL_INDEX]}
 
 
 def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: Sequence[IndexManifestEntry]) -> bytes:
@@ -1116,7 +1191,8 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
             fastavro.schemaless_writer(rewritten, parsed_schema, record)
         if rewritten.getvalue() != b"".join(container.plain(block) for block in container.blocks):
             raise UnsupportedFeature(f"rewriting the index manifest {path}: its fields would not stay as they are")
-        return write_records(_with_fields(earlier_schema, INDEX_MANIFEST), [*kept, *map(_index_record, added)])
+        schema = _with_fields(earlier_schema, _index_schema(added))
+        return write_records(schema, [*kept, *map(_index_record, added)])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnsupportedFeature(f"rewriting the index manifest {path}: {error!r}") from error
 
@@ -1124,21 +1200,21 @@ def change_index_manifest(data: bytes, path: str, keep: Sequence[bool], added: S
 def _with_fields(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Avro record type ``earlier``, to which the fields that only ``current`` has are appended.
 
-    The record type of a deletion vector's range, which is nested in ``earlier``, is extended in the same way.
+    The record types that are nested in ``earlier`` (ranges of deletion vectors, global indexes) are extended in the
+    same way.
     """
     missing_fields = {field["name"]: field for field in current["fields"]}
     fields = []
     for field in earlier["fields"]:
         current_field = missing_fields.pop(field["name"], None)
-        if field["name"] == _VECTOR_RANGES and current_field is not None:
+        if field["name"] in (_VECTOR_RANGES, GLOBAL_INDEX["name"]) and current_field is not None:
             earlier_record, current_record = _record_inside(field["type"]), _record_inside(current_field["type"])
             if earlier_record is not None and current_record is not None:
+                inner = _with_fields(earlier_record, current_record)
+                is_list = field["name"] == _VECTOR_RANGES
                 field = {
                     **field,
-                    "type": [
-                        "null",
-                        {"type": "array", "items": ["null", _with_fields(earlier_record, current_record)]},
-                    ],
+                    "type": ["null", {"type": "array", "items": ["null", inner]} if is_list else inner],
                 }
         fields.append(field)
     return {**earlier, "fields": [*fields, *missing_fields.values()]}
@@ -1154,10 +1230,10 @@ def _record_inside(kind: Any) -> Mapping[str, Any] | None:
 
 
 def _index_record(entry: IndexManifestEntry) -> Record:
-    if entry.is_global:
-        raise UnsupportedFeature(f"writing global indexes ({entry.file_name})")
-    ranges = entry.deletion_vectors
-    return {
+    index, ranges = entry.global_index, entry.deletion_vectors
+    if entry.is_global and index is None:
+        raise UnsupportedFeature(f"writing global indexes of an unknown form ({entry.file_name})")
+    record = {
         "_VERSION": INDEX_VERSION,
         **{avro: getattr(entry, name) for avro, name, _ in _INDEX_FIELDS},
         _VECTOR_RANGES: None
@@ -1165,6 +1241,40 @@ def _index_record(entry: IndexManifestEntry) -> Record:
         else [{"f0": r.data_file, "f1": r.offset, "f2": r.length, "_CARDINALITY": r.cardinality} for r in ranges],
         "_EXTERNAL_PATH": entry.external_path,
     }
+    if index is not None:
+        extra = index.extra_field_ids
+        record[GLOBAL_INDEX["name"]] = {
+            "_ROW_RANGE_START": index.first_row,
+            "_ROW_RANGE_END": index.last_row,
+            "_INDEX_FIELD_ID": index.field_id,
+            "_EXTRA_FIELD_IDS": None if extra is None else list(extra),
+            "_INDEX_META": index.index_meta,
+            "_SOURCE_META": index.source_meta,
+        }
+    return record
+
+
+_KNOWN_OF_GLOBAL_INDEX: Final = frozenset(
+    ("_ROW_RANGE_START", "_ROW_RANGE_END", "_INDEX_FIELD_ID", "_EXTRA_FIELD_IDS", "_INDEX_META", "_SOURCE_META")
+)
+
+
+def _global_index(record: object) -> GlobalIndexMeta | None:
+    """Return the field `_GLOBAL_INDEX` of an entry, or None if it is absent or has an unknown form."""
+    if not isinstance(record, dict):
+        return None
+    if any(value is not None for name, value in record.items() if name not in _KNOWN_OF_GLOBAL_INDEX):
+        return None
+    first, last, field_id = (record.get(name) for name in ("_ROW_RANGE_START", "_ROW_RANGE_END", "_INDEX_FIELD_ID"))
+    extra = record.get("_EXTRA_FIELD_IDS")
+    index_meta, source_meta = record.get("_INDEX_META"), record.get("_SOURCE_META")
+    if not isinstance(first, int) or not isinstance(last, int) or not isinstance(field_id, int):
+        return None
+    if not isinstance(extra, list | None) or not all(isinstance(number, int) for number in extra or ()):
+        return None
+    if not isinstance(index_meta, bytes | None) or not isinstance(source_meta, bytes | None):
+        return None
+    return GlobalIndexMeta(first, last, field_id, None if extra is None else tuple(extra), index_meta, source_meta)
 
 
 def _entry(record: Record, path: str) -> IndexManifestEntry:
@@ -1187,6 +1297,7 @@ def _entry(record: Record, path: str) -> IndexManifestEntry:
         deletion_vectors=None if ranges is None else tuple(_range(item, path) for item in ranges if item is not None),
         external_path=external,
         is_global=record.get("_GLOBAL_INDEX") is not None,
+        global_index=_global_index(record.get("_GLOBAL_INDEX")),
         **values,
     )
 

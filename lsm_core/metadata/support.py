@@ -39,6 +39,13 @@ _WRONG_KEYED = (
 )
 _FILE_INDEXES = frozenset({"bloom-filter", "bitmap", "bsi", "range-bitmap"})
 _HASH, _VECTORS = "HASH", "DELETION_VECTORS"
+_SORTED_INDEXES = frozenset({"BTREE", "BITMAP", "MULTIVALUE"})
+"""Types of indexes of primary-key tables without which Paimon's readers scan the data files.
+
+A commit removes them when their data files change (`commit.message`).
+"""
+_INDEXED_COLUMNS = ".index.columns"
+_INDEX_LOST = "searches read only files that it covers, and only Paimon's own compaction rebuilds it"
 _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 
 # Boolean options that change the meaning of rows or the files to write, with their names for messages.
@@ -448,8 +455,9 @@ def _unsupported_files(store: TableStore, purpose: Purpose, snapshot: Snapshot) 
             kinds.discard(_HASH)
         if _keeps_vectors(store):
             kinds.discard(_VECTORS)
-        unknown = "index '{}', which Paimon's own compaction rebuilds"
-        yield from (_NAMES_OF_INDEXES.get(kind, unknown.format(kind)) for kind in sorted(kinds))
+        if store.has_primary_key:
+            kinds -= _SORTED_INDEXES
+        yield from (_NAMES_OF_INDEXES.get(kind, f"index '{kind}': {_INDEX_LOST}") for kind in sorted(kinds))
     yield from _unsupported_formats(store, snapshot)
 
 
@@ -509,8 +517,10 @@ def _unsupported_indexes(store: TableStore) -> Iterator[str]:
     }
     yield from (f"file index '{kind}'" for kind in sorted(kinds - _FILE_INDEXES))
     for key in sorted(store.options.raw):
-        if key.endswith(".index.columns") and key.startswith("pk-"):
-            yield f"index '{key}', which Paimon's own compaction rebuilds"
+        if key.endswith(_INDEXED_COLUMNS) and key.startswith("pk-"):
+            kind = key.removeprefix("pk-").removesuffix(_INDEXED_COLUMNS)
+            if not store.has_primary_key or kind.upper() not in _SORTED_INDEXES:
+                yield f"index '{key}': {_INDEX_LOST}"
 
 
 def _unsupported_formats(store: TableStore, snapshot: Snapshot) -> Iterator[str]:

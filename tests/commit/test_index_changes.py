@@ -18,10 +18,12 @@ from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lsm_core.format.avro import write_records
 from lsm_core.format.deletion_vector import DeletionVector, index_file
+from lsm_core.format.index_sources import IndexSources, encode_sources
 from lsm_core.format.manifest import (
     INDEX_MANIFEST,
     DataFileMeta,
     DeletionVectorRange,
+    GlobalIndexMeta,
     IndexFileMeta,
     IndexManifestEntry,
     change_index_manifest,
@@ -62,6 +64,13 @@ def vectors(store: TableStore, deleted: Mapping[str, Sequence[int]]) -> IndexFil
     return IndexFileMeta("DELETION_VECTORS", name, len(data), len(places), places)
 
 
+def covering(level: int, files: Mapping[str, int]) -> IndexFileMeta:
+    """A btree index file of a primary-key table, of data files with these rows."""
+    sources = IndexSources(level, tuple(files.items()))
+    meta = GlobalIndexMeta(0, sources.rows - 1, 2, None, b"\x01", encode_sources(sources))
+    return IndexFileMeta("btree", f"index-{level}-{'-'.join(files)}", 9, sources.rows, global_index=meta)
+
+
 def index_of(store: TableStore) -> dict[tuple[bytes, int, str], list[str]]:
     """Names of the latest snapshot's index files by partition, bucket and type."""
     found: dict[tuple[bytes, int, str], list[str]] = {}
@@ -94,7 +103,7 @@ def test_a_message_with_index_files_comes_back_from_its_bytes(tmp_path: Path) ->
         message(store, new_files=rows(store, [1])),
         new_index_files=[hashes(store, 1, 2)],
         deleted_index_files=[IndexFileMeta("HASH", "index-old", 4, 1, None, "file:/elsewhere/index-old")],
-        compact_new_index_files=[vectors(store, {"a": [1, 70_000], "b": [0]})],
+        compact_new_index_files=[vectors(store, {"a": [1, 70_000], "b": [0]}), covering(5, {"a": 3})],
         compact_deleted_index_files=[IndexFileMeta("DELETION_VECTORS", "index-v", 9, 0, ())],
     )
     assert CommitMessage.from_bytes(made.to_bytes()) == made
@@ -102,7 +111,7 @@ def test_a_message_with_index_files_comes_back_from_its_bytes(tmp_path: Path) ->
     assert not with_index(message(store), new_index_files=made.new_index_files).is_empty
     assert [file.file_name for file in made.own_index_files()] == [
         made.new_index_files[0].file_name,
-        made.compact_new_index_files[0].file_name,
+        *(file.file_name for file in made.compact_new_index_files),
     ]
 
 
@@ -270,6 +279,35 @@ def test_nothing_stays_behind_when_a_commit_with_index_changes_fails(tmp_path: P
         Committer(store, hooks=CommitHooks(crash)).commit([made])
     abort(store, [made])
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_indexes_of_replaced_data_files_are_removed_and_others_stay(tmp_path: Path) -> None:
+    store = make_store(tmp_path, options={"bucket": "2"})
+    first, second, other = (
+        rows(store, [key], place, level=5, source=1, bucket=bucket)
+        for place, (key, bucket) in enumerate(((1, 0), (9, 0), (7, 1)))
+    )
+    named = {file.file_name: file.row_count for file in (*first, *second)}
+    mine, theirs = covering(5, named), covering(5, {other[0].file_name: 1})
+    level_4 = covering(4, {"of-no-file": 1})
+    Committer(store).commit(
+        [
+            with_index(message(store, compact_after=[*first, *second]), compact_new_index_files=[mine, level_4]),
+            with_index(message(store, bucket=1, compact_after=other), compact_new_index_files=[theirs]),
+        ]
+    )
+    everything = {mine.file_name, theirs.file_name, level_4.file_name}
+    assert index_names(store) == everything
+    entries = manifests.index_entries(store, snapshots.latest(store))  # type: ignore[arg-type]
+    assert {entry.file for entry in entries} == {mine, theirs, level_4}
+    added = rows(store, [2], 3)
+    Committer(store).commit([message(store, new_files=added)])
+    assert index_names(store) == everything
+    new = rows(store, [1, 2], 4, level=4, source=1)
+    Committer(store).commit([message(store, compact_before=added, compact_after=new)])
+    assert index_names(store) == {mine.file_name, theirs.file_name}, "level 4 has a file that its index does not name"
+    Committer(store).commit([message(store, compact_before=first, compact_after=[first[0].upgrade(3)])])
+    assert index_names(store) == {theirs.file_name}
 
 
 # -- what is not understood stays --------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_file_indexes_are_listed_as_java_does(newest: JavaPaimon, tmp_path: Path
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("kind", ["btree", "bitmap"])
 def test_indexes_of_primary_keys_stay_whole(newest: JavaPaimon, tmp_path: Path, kind: str) -> None:
-    """Reads, expiry and cleaning work beside the index; writes and compactions, which must rebuild it, are refused."""
+    """Reads, expiry and cleaning keep the index; a compaction leaves no index of files that it replaced."""
     Catalog(str(tmp_path)).create_database("db")
     java, key = partial(_call, newest, tmp_path), f"pk-{kind}.index.columns"
     fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
@@ -193,10 +193,18 @@ def test_indexes_of_primary_keys_stay_whole(newest: JavaPaimon, tmp_path: Path, 
     kinds = Catalog(str(tmp_path)).table("db.t$table_indexes").to_arrow().column("index_type").to_pylist()
     assert kind in kinds
     assert all(check.passed for check in table.check())
-    for option in (key, "write-only"):  # an index in use is refused without its option, too
-        with pytest.raises(UnsupportedFeature, match="which Paimon's own compaction rebuilds"):
-            Catalog(str(tmp_path)).table("db.t").compact(full=True)
-        Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.remove_option(option)])
+    java("write", rows=[{"k": 0, "v": 30}], compact="none")
+    catalog = Catalog(str(tmp_path))
+    with pytest.raises(UnsupportedFeature, match=r"'pk-vector\.index\.columns': searches read only files"):
+        catalog.alter_table("db.t", [SchemaChange.set_option("pk-vector.index.columns", "v")])
+    catalog.table("db.t").compact(full=True)
+    assert len(java("read", filter=[["v", "=", 30]])["rows"]) == 10
+    names = {file["name"] for file in java("index_files")["files"]}
+    java("write", rows=[{"k": 1, "v": 30}], compact="full")
+    rebuilt = {file["name"] for file in java("index_files")["files"]}
+    assert len(rebuilt) == 1
+    assert not rebuilt & names
+    assert len(java("read", filter=[["v", "=", 30]])["rows"]) == 11
 
 
 def test_row_files_are_read_as_java_does(tmp_path: Path, newest: JavaPaimon) -> None:
