@@ -17,21 +17,21 @@ with allow_early_features():  # Dagster calls backfill policies beta
     """A backfill of a month takes one or two runs, each with one plan over its partitions, and one commit."""
 
 
-def data_asset(card: TableCard, warehouse_path: str) -> dg.AssetSpec:
+def data_asset(card: TableCard, warehouse_names: names.WarehouseNames) -> dg.AssetSpec:
     """Return the data asset of one table, which sensors materialise after each commit of a writer.
 
     The data version is the newest APPEND or OVERWRITE snapshot, so that a compaction triggers no downstream asset.
     """
     database, _ = names.split(card.name)
     return dg.AssetSpec(
-        names.data_key(warehouse_path, card.name),
+        warehouse_names.data_key(card.name),
         description=_describe_data(card),
         metadata=table_metadata(card),
         group_name=names.part(database),
         owners=[names.OWNER],
         kinds={"paimon", "parquet"},
         tags={"dredge/table": names.tag_value(card.name)},
-        partitions_def=partitions_definition(card),
+        partitions_def=partitions_definition(card, warehouse_names),
     )
 
 
@@ -51,16 +51,18 @@ def _describe_data(card: TableCard) -> str:
     return "\n\n".join(paragraphs)
 
 
-def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition) -> dg.AssetsDefinition:
+def layout_asset(
+    card: TableCard, warehouse_names: names.WarehouseNames, graph: dg.GraphDefinition
+) -> dg.AssetsDefinition:
     """Return the layout asset of one table; materialising it merges all files that can be merged.
 
     Args:
         card: description of the table.
-        warehouse_path: location of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         graph: ops that materialise the layout.
     """
-    key = names.layout_key(warehouse_path, card.name)
-    data = names.data_key(warehouse_path, card.name)
+    key = warehouse_names.layout_key(card.name)
+    data = warehouse_names.data_key(card.name)
     database, _ = names.split(card.name)
     description = (
         f"Layout of {plain_cell(card.name)}: maintenance declines: {plain_cell(card.refusal)}."
@@ -75,7 +77,7 @@ def layout_asset(card: TableCard, warehouse_path: str, graph: dg.GraphDefinition
         key,
         deps=[data],
         description=description,
-        partitions_def=partitions_definition(card),
+        partitions_def=partitions_definition(card, warehouse_names),
         group_name=names.part(database),
         owners=[names.OWNER],
         kinds={"dredge", "spark"},

@@ -208,7 +208,10 @@ def web_server(home: Path, warehouse: Path) -> Iterator[DagsterClient]:
 
 def pages(home: Path, warehouse: Path, tables: int, rounds: int) -> list[Result]:
     """Return the seconds of the web server's answers to the queries of the UI pages, after the workspace is loaded."""
-    keys = [{"path": names.layout_key(str(warehouse), f"bench.t{number:05d}").path} for number in range(100)]
+    keys = [
+        {"path": names.WarehouseNames.of(str(warehouse)).layout_key(f"bench.t{number:05d}").path}
+        for number in range(100)
+    ]
     sensor = {
         "sensorName": names.SORTED_RUN_SENSOR,
         "repositoryName": "__repository__",
@@ -294,7 +297,10 @@ def run_first_check(tables: int | None, rounds: int) -> list[Result]:
         with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
             warehouse = Path(folder) / "warehouse"
             build(warehouse, count)
-            keys = [names.layout_key(str(warehouse), f"bench.t{number:05d}").path for number in range(count)]
+            keys = [
+                names.WarehouseNames.of(str(warehouse)).layout_key(f"bench.t{number:05d}").path
+                for number in range(count)
+            ]
             began = time.perf_counter()
             platform = start_platform(
                 Path(folder) / "home", {"DREDGE_WAREHOUSE": str(warehouse), "DREDGE_RUNNER": "local"}

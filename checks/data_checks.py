@@ -23,6 +23,7 @@ from dredge.checks.definition import (
 )
 from dredge.checks.expectations import DESCRIPTION, SuiteCrashed, SuitePlaces, suite_result
 from dredge.platform_core import names
+from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.policies import Policy, policy_source
 from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
@@ -36,12 +37,13 @@ _MOST_TEXT: Final = 1_000
 """Most characters of an error's text in the description of a result."""
 
 
-def data_checks(card: TableCard, data: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
+def data_checks(card: TableCard, warehouse_names: names.WarehouseNames, policy: Policy) -> dg.AssetChecksDefinition:
     """Return the checks of a table's data asset, except those that the policy switches off.
 
     No data check is blocking, because no run of the platform materialises the data.
     """
-    return declare_together(card, data, "checks", declarations_of(card, policy), _check)
+    data = warehouse_names.data_key(card.name)
+    return declare_together(card, warehouse_names, data, "checks", declarations_of(card, policy), _check)
 
 
 def declarations_of(card: TableCard, policy: Policy) -> Sequence[CheckDeclaration]:
@@ -65,8 +67,8 @@ def _check(
 ) -> Iterator[dg.AssetCheckResult]:
     card = card_of_checks(context, warehouse)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
-    places = SuitePlaces(keys=keys_folder(context.instance))
-    yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places, context.run)
+    places, launchpad = SuitePlaces(keys=keys_folder(context.instance)), Launchpad(context.run, warehouse.names)
+    yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places, launchpad)
 
 
 def keys_folder(instance: dg.DagsterInstance) -> Path:
@@ -86,7 +88,7 @@ def data_results(
     policy: Policy,
     checks: Sequence[str],
     places: SuitePlaces | None = None,
-    run: dg.DagsterRun | None = None,
+    launchpad: Launchpad | None = None,
 ) -> Iterator[dg.AssetCheckResult]:
     """Run checks of a table's data over the table opened once.
 
@@ -97,7 +99,7 @@ def data_results(
         policy: policy of the table.
         checks: names of the checks.
         places: folders of the files that the suites write (`SuitePlaces`), or None to write none.
-        run: run of the checks, for links to the jobs that repair the table; None for no links.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
 
     Yields:
         The result of each check, in order. Expectations fail if a check before found a file that cannot be read,
@@ -136,7 +138,7 @@ def data_results(
             report = run_check(table.store, check, limits_of(policy))
             if check == PAGES_CHECK and not report.passed:
                 damage = report.text
-            yield apply_severity(result_of(report, run), policy)
+            yield apply_severity(result_of(report, launchpad), policy)
     if crash is not None:
         raise crash
 

@@ -15,7 +15,7 @@ import dagster as dg
 
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
-from dredge.platform_core.metadata import launch_link, plain_cell
+from dredge.platform_core.metadata import Launchpad, plain_cell
 from dredge.platform_core.partitions import partitions_definition
 from dredge.platform_core.policies import Policy
 from dredge.platform_core.resources.warehouse import WarehouseResource
@@ -49,6 +49,7 @@ class CheckDeclaration:
 
 def declare_together(
     card: TableCard,
+    warehouse_names: names.WarehouseNames,
     asset: dg.AssetKey,
     name: str,
     declarations: Sequence[CheckDeclaration],
@@ -60,6 +61,7 @@ def declare_together(
 
     Args:
         card: description of the table.
+        warehouse_names: names of the warehouse in Dagster.
         asset: key of the asset.
         name: name of the op.
         declarations: the checks.
@@ -67,7 +69,7 @@ def declare_together(
             names of the selected checks from the context of the op.
         pool: Dagster pool of the op, or None.
     """
-    partitions = partitions_definition(card)
+    partitions = partitions_definition(card, warehouse_names)
     outs = tuple(declaration.name for declaration in declarations)
     with allow_early_features():
         template = _template(function, name, outs, pool)
@@ -146,14 +148,14 @@ def limits_of(policy: Policy) -> CheckLimits:
     )
 
 
-def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.AssetCheckResult:
+def result_of(report: CheckReport, launchpad: Launchpad | None = None) -> dg.AssetCheckResult:
     """Return a report of the engine as Dagster's result, with numbers to plot, a list of problems and the next step.
 
     Args:
         report: report of one check.
-        run: run whose code location has the jobs, for links to the launchpad; None for no links.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
     """
-    steps = next_step(report.table, report.remedies, run, files=bool(report.damaged))
+    steps = next_step(report.table, report.remedies, launchpad, files=bool(report.damaged))
     return dg.AssetCheckResult(
         check_name=report.check,
         passed=report.passed,
@@ -164,14 +166,14 @@ def result_of(report: CheckReport, run: dg.DagsterRun | None = None) -> dg.Asset
 
 
 def next_step(
-    table: str, remedies: Sequence[Remedy], run: dg.DagsterRun | None, *, files: bool
+    table: str, remedies: Sequence[Remedy], launchpad: Launchpad | None, *, files: bool
 ) -> dict[str, dg.MetadataValue]:
     """Return metadata with the remedies of a failed check: for each, a link to its Dagster job, and its command.
 
     Args:
         table: full name of the table.
         remedies: actions that are possible now.
-        run: run whose code location has the jobs, for links to the launchpad; None for no links.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
         files: whether files are damaged or lost, so that a copy of the file is a remedy too.
 
     Returns:
@@ -182,8 +184,8 @@ def next_step(
     lines = ["Put the file back from a copy, or:", ""] if files else []
     for remedy in remedies:
         step = plain_cell(remedy.action)
-        if run is not None:
-            address = launch_link(run, remedy.action, {"table": table, **remedy.arguments})
+        if launchpad is not None:
+            address = launchpad.link(remedy.action, {"table": table, **remedy.arguments})
             step = f"[launch the job {remedy.action}]({address}), filled in"
         loss = f" ({plain_cell(remedy.loss)})" if remedy.loss else ""
         lines.append(f"- {step}{loss}: {plain_cell(remedy.command(table))}")

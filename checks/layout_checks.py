@@ -31,6 +31,7 @@ from dredge.checks.layout_condition import (
 from dredge.checks.merged_view import VerifyVerdict, merged_view_result
 from dredge.platform_core import names
 from dredge.platform_core.health import TableHealth, table_health
+from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.obstacles import find_blocking_failure
 from dredge.platform_core.partitions import partition_of, partitions_of
 from dredge.platform_core.policies import Policy, policy_source
@@ -46,7 +47,7 @@ VIOLATIONS: Final = "violations"
 """Label of the broken invariants in the result of `tree_is_valid`."""
 
 
-def tree_result(store: TableStore, partition: str | None, run: dg.DagsterRun | None = None) -> dg.AssetCheckResult:
+def tree_result(store: TableStore, partition: str | None, launchpad: Launchpad | None = None) -> dg.AssetCheckResult:
     """Return the result of `tree_is_valid` for the newest snapshot.
 
     Files of a level above 0 must share no keys, and the ranges of every file must be consistent. A failure names the
@@ -55,14 +56,14 @@ def tree_result(store: TableStore, partition: str | None, run: dg.DagsterRun | N
     Args:
         store: the table.
         partition: path of the only partition to check, None for all.
-        run: run whose code location has the jobs, for links to the launchpad; None for no links.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
     """
     buckets, files, broken = inspect_tree(store, partition)
     if broken:
         remedies, reason = tree_remedies(store)
         repair = f"; repair it: {join_commands(store.name, remedies)}" if remedies else ""
         metadata: dict[str, Any] = {VIOLATIONS: problem_list([str(line) for line in broken])}
-        metadata |= next_step(store.name, remedies, run, files=False)
+        metadata |= next_step(store.name, remedies, launchpad, files=False)
         return failed_result(f"{len(broken)} broken invariants: {broken[0]}; {reason}{repair}", **metadata)
     return dg.AssetCheckResult(
         passed=True,
@@ -78,9 +79,12 @@ MERGED_VIEW_PROMISE: Final = (
 )
 
 
-def layout_checks(card: TableCard, layout: dg.AssetKey, policy: Policy) -> dg.AssetChecksDefinition:
+def layout_checks(card: TableCard, warehouse_names: names.WarehouseNames, policy: Policy) -> dg.AssetChecksDefinition:
     """Return the checks of a table's layout asset, except those that the policy switches off."""
-    return declare_together(card, layout, "checks", declarations_of(card, policy), _check, pool=names.SPARK_POOL)
+    layout, declarations = warehouse_names.layout_key(card.name), declarations_of(card, policy)
+    return declare_together(
+        card, warehouse_names, layout, "checks", declarations, _check, pool=warehouse_names.spark_pool
+    )
 
 
 def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
@@ -109,7 +113,7 @@ def declarations_of(card: TableCard, policy: Policy) -> list[CheckDeclaration]:
 def _check(
     context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
-    card = card_of_checks(context, warehouse)
+    card, launchpad = card_of_checks(context, warehouse), Launchpad(context.run, warehouse.names)
     policy = policy_source(warehouse.policy_file).current().of(card.name)
     for check in selected_checks(context)[1]:
         if is_switched_off(policy, check) and check != names.CONDITION_CHECK:
@@ -119,11 +123,10 @@ def _check(
         elif check == names.MERGED_VIEW_CHECK:
             partition = partition_of(context)
             several = partitions_of(context) if partition is None else ()
-            run = context.run
-            result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several, run)
+            result = merged_view_result(context.instance, warehouse, spark, card.name, partition, several, launchpad)
             yield _report_partitions(context, apply_severity(result, policy, check))
         elif check == names.TREE_CHECK:
-            result = tree_result(warehouse.store(card.name), partition_of(context), context.run)
+            result = tree_result(warehouse.store(card.name), partition_of(context), launchpad)
             yield _report_partitions(context, apply_severity(result, policy, check))
         else:
             store = warehouse.store(card.name)
@@ -172,12 +175,13 @@ def report_checks(
         compared: result of the comparison of rows by the job.
         partitions: materialised partitions; None for the whole table.
     """
-    card, layout = warehouse.card(store.name), names.layout_key(warehouse.path, store.name)
+    card, layout = warehouse.card(store.name), warehouse.names.layout_key(store.name)
     policy, health = policy_source(warehouse.policy_file).current().of(card.name), table_health(store)
+    launchpad = Launchpad(context.run, warehouse.names)
     for declaration in declarations_of(card, policy):
         for partition in partitions if declaration.by_partition else (None,):
             if declaration.name == names.TREE_CHECK:
-                result = apply_severity(tree_result(store, partition, context.run), policy, declaration.name)
+                result = apply_severity(tree_result(store, partition, launchpad), policy, declaration.name)
             elif declaration.name != names.MERGED_VIEW_CHECK:
                 result = _result_from_health(card, store, health, policy, declaration.name)
             elif (

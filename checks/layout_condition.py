@@ -206,7 +206,7 @@ def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy,
 
 def changed_conditions(
     instance: dg.DagsterInstance,
-    warehouse_path: str,
+    warehouse_names: names.WarehouseNames,
     tables: Sequence[tuple[TableCard, Policy, TableStore, TableHealth]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield an evaluation of `layout_condition` for each table whose set of failed conditions has changed.
@@ -219,11 +219,11 @@ def changed_conditions(
 
     Args:
         instance: Dagster instance with the earlier results.
-        warehouse_path: location of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         tables: (description, policy, opened table, current health) of each table.
     """
     tables_by_check = {
-        dg.AssetCheckKey(names.layout_key(warehouse_path, table[0].name), names.CONDITION_CHECK): table
+        dg.AssetCheckKey(warehouse_names.layout_key(table[0].name), names.CONDITION_CHECK): table
         for table in tables
         if conditions_of(table[0], table[1])
     }

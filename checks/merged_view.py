@@ -12,7 +12,7 @@ import dagster as dg
 from dredge.checks.definition import failed_result
 from dredge.checks.undo_protection import UndoProtection, keep_for_undo
 from dredge.platform_core import names
-from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.metadata import Launchpad, plain_cell
 from dredge.platform_core.obstacles import read_newest_comparison
 from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
@@ -72,7 +72,7 @@ def merged_view_result(
     table: str,
     partition: str | None,
     others: Sequence[str] = (),
-    run: dg.DagsterRun | None = None,
+    launchpad: Launchpad | None = None,
 ) -> dg.AssetCheckResult:
     """Compare the last published snapshot of a partition with the previous one.
 
@@ -87,9 +87,9 @@ def merged_view_result(
         table: full name of the table.
         partition: partition of the run, or None.
         others: partitions of a run over several partitions, which has no ``partition``; the result applies to each.
-        run: run of the check, for a link to the job that repairs the table; None for no link.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
     """
-    layout, store = names.layout_key(warehouse.path, table), warehouse.store(table)
+    layout, store = warehouse.names.layout_key(table), warehouse.store(table)
     try:
         published = published_snapshot(instance, layout, table, partition)
     except LookupError as error:
@@ -105,7 +105,7 @@ def merged_view_result(
     for suspect, evaluation in sorted(suspects.items(), key=lambda item: item[0]):
         # A difference persists through later snapshots until the snapshot is undone or the difference is accepted.
         result = _find_resolution(store, suspect, evaluation) or _check_snapshot(
-            warehouse, spark, store, table, suspect, run
+            warehouse, spark, store, table, suspect, launchpad
         )
         if not result.passed:
             result = _prove_by_later_compaction(warehouse, spark, store, table, suspect) or result
@@ -129,7 +129,7 @@ def merged_view_result(
         return dg.AssetCheckResult(
             passed=True, description="the last run published no snapshot, so no row could change"
         )
-    return _check_snapshot(warehouse, spark, store, table, published, run)
+    return _check_snapshot(warehouse, spark, store, table, published, launchpad)
 
 
 def _differing_snapshot(evaluation: dg.AssetCheckEvaluation) -> int | None:
@@ -278,7 +278,7 @@ def _check_snapshot(
     store: TableStore,
     table: str,
     published: int,
-    run: dg.DagsterRun | None,
+    launchpad: Launchpad | None,
 ) -> dg.AssetCheckResult:
     """Compare the rows of a snapshot with an earlier one; if they differ, a tag keeps the earlier snapshot's files.
 
@@ -290,7 +290,7 @@ def _check_snapshot(
         store: the table.
         table: full name of the table.
         published: id of the snapshot.
-        run: run of the check, or None.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
     """
     proof = Proof(published - 1)
     try:
@@ -311,14 +311,14 @@ def _check_snapshot(
     except CorruptFile as error:
         if reversal := _find_reversal(store, published):
             return dg.AssetCheckResult(passed=True, description=reversal)
-        kept_files = keep_for_undo(store, published, run, error)
+        kept_files = keep_for_undo(store, published, launchpad, error)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         return dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     if report.ok:
         return to_check_result(report, note)
     if reversal := _find_reversal(store, published):
         return dg.AssetCheckResult(passed=True, description=reversal)
-    return to_check_result(report, kept=keep_for_undo(store, published, run))
+    return to_check_result(report, kept=keep_for_undo(store, published, launchpad))
 
 
 def compare_with_previous(

@@ -11,7 +11,7 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from dredge.platform_core import names
-from dredge.platform_core.metadata import launch_link, plain_cell
+from dredge.platform_core.metadata import Launchpad, plain_cell
 from lsm_core.cli.render import visible
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.manifest import ADD, DELETE
@@ -39,7 +39,7 @@ class UndoProtection:
 
 
 def keep_for_undo(
-    store: TableStore, published: int, run: dg.DagsterRun | None = None, error: CorruptFile | None = None
+    store: TableStore, published: int, launchpad: Launchpad | None = None, error: CorruptFile | None = None
 ) -> UndoProtection:
     """Tag the snapshot before a compaction, so that expiry keeps its files, and describe a repair that is possible now.
 
@@ -49,7 +49,7 @@ def keep_for_undo(
     Args:
         store: the table.
         published: snapshot of the compaction.
-        run: run whose code location has the jobs, for a link to the launchpad; None for no link.
+        launchpad: maker of links to the warehouse's jobs; None for no links.
         error: damaged file because of which the snapshots cannot be compared, or None if they were compared.
     """
     tag = f"before-compaction-{published}"
@@ -104,8 +104,8 @@ def keep_for_undo(
     step = label.capitalize()
     if possible is None and not compaction:
         step = "Undo (`dredge ledger TABLE` names the run)"
-    elif run is not None:
-        address = launch_link(run, remedy.action, {"table": store.name, **remedy.arguments})
+    elif launchpad is not None:
+        address = launchpad.link(remedy.action, {"table": store.name, **remedy.arguments})
         step = f"[Launch the job {remedy.action}]({address}), filled in, or run"
     page = (
         f"{plain_cell(f'{kept_text}{instead}')}{later}{lost}.\n\n{step}:\n\n"

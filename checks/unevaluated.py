@@ -18,7 +18,10 @@ _EVALUATED_LATER: Final = "not evaluated"
 
 
 def report_unevaluated(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, asset: dg.AssetKey | None = None
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    run: dg.DagsterRun,
+    assets: Collection[dg.AssetKey],
 ) -> list[dg.AssetCheckKey]:
     """Give each check that a failed run did not evaluate a result, so that Dagster does not show it as failed.
 
@@ -28,17 +31,18 @@ def report_unevaluated(
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         run: the failed run.
-        asset: the only asset whose checks get results, or None for all assets.
+        assets: the assets whose checks get results.
 
     Returns:
         The checks that got a result, once for each partition.
     """
     reported = []
     for check, partition in _find_unevaluated(instance, run.run_id):
-        if asset is not None and check.asset_key != asset:
+        if check.asset_key not in assets:
             continue
-        report_evaluation_of_run(instance, run, _evaluation_for(instance, run, check, partition))
+        report_evaluation_of_run(instance, run, _evaluation_for(instance, warehouse_names, run, check, partition))
         reported.append(check)
     return reported
 
@@ -61,7 +65,11 @@ def _find_unevaluated(instance: dg.DagsterInstance, run_id: str) -> Iterator[tup
 
 
 def _evaluation_for(
-    instance: dg.DagsterInstance, run: dg.DagsterRun, check: dg.AssetCheckKey, partition: str | None
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    run: dg.DagsterRun,
+    check: dg.AssetCheckKey,
+    partition: str | None,
 ) -> dg.AssetCheckEvaluation:
     """Return the evaluation to report for a check that a failed run did not evaluate.
 
@@ -70,6 +78,7 @@ def _evaluation_for(
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         run: the failed run.
         check: key of the check.
         partition: partition of the check, or None.
@@ -78,7 +87,7 @@ def _evaluation_for(
     failed = f"run {run.run_id[:8]} failed before this check"
     earlier = read_applying_record(instance, check, partition)
     evaluation = None if earlier is None else earlier.evaluation
-    published = _published_snapshot(run.tags) if name == names.MERGED_VIEW_CHECK else None
+    published = _published_snapshot(warehouse_names, run.tags) if name == names.MERGED_VIEW_CHECK else None
     metadata: Mapping[str, dg.MetadataValue] = {} if evaluation is None else evaluation.metadata
     if published is not None and (evaluation is None or evaluation.passed):
         passed, severity = False, dg.AssetCheckSeverity.WARN
@@ -97,9 +106,9 @@ def _evaluation_for(
     )
 
 
-def _published_snapshot(tags: Mapping[str, str]) -> str | None:
+def _published_snapshot(warehouse_names: names.WarehouseNames, tags: Mapping[str, str]) -> str | None:
     """Return the id of the snapshot that a run published in its table, or None."""
-    table = names.table_of(tags)
+    table = warehouse_names.table_of(tags)
     number = None if table is None else tags.get(names.published_tag(table))
     return number if number is not None and number.isdecimal() else None
 

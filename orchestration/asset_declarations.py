@@ -19,7 +19,7 @@ _READERS: Final = "readers"
 
 
 def add_declarations(
-    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_path: str, policies: Policies
+    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_names: names.WarehouseNames, policies: Policies
 ) -> dg.Definitions:
     """Add the declarations of the policies to the assets of the tables.
 
@@ -30,7 +30,7 @@ def add_declarations(
     Args:
         defs: definitions without declarations.
         cards: descriptions of the tables of the warehouse.
-        warehouse_path: location of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         policies: policies in force.
 
     Returns:
@@ -43,12 +43,10 @@ def add_declarations(
     declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).has_asset_values}
     if not declared:
         return defs
-    data = {names.data_key(warehouse_path, table): policy for table, policy in declared.items()}
-    layouts = {names.layout_key(warehouse_path, table): policy for table, policy in declared.items()}
-    tables = {names.data_key(warehouse_path, card.name) for card in cards}
-    own_assets = {names.layout_key(warehouse_path, card.name) for card in cards} | {
-        names.warehouse_health_key(warehouse_path)
-    }
+    data = {warehouse_names.data_key(table): policy for table, policy in declared.items()}
+    layouts = {warehouse_names.layout_key(table): policy for table, policy in declared.items()}
+    tables = {warehouse_names.data_key(card.name) for card in cards}
+    own_assets = {warehouse_names.layout_key(card.name) for card in cards} | {warehouse_names.warehouse_health_key()}
     sources = {key: {asset_key(text) for text in policy.upstream} for key, policy in data.items()}
     readers: dict[dg.AssetKey, set[dg.AssetKey]] = {}
     for key, policy in data.items():

@@ -84,7 +84,6 @@ def build_definitions(
             ticks instead.
     """
     values = {**(os.environ if environment is None else environment), **(variables or {})}
-    names.set_warehouse_name((variables or {}).get(names.NAME_VARIABLE))
     shown_variables = {name: text for name, text in (variables or {}).items() if not name.startswith(_ALERTS)}
     warehouse = WarehouseResource.from_environment(values, include=include, exclude=exclude, variables=shown_variables)
     settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
@@ -96,35 +95,36 @@ def build_definitions(
         cards = describe_with_listing(warehouse, listing)
         for line in policies.unmatched([card.name for card in cards]):
             _LOG.warning("%s", line)
+    warehouse_names = warehouse.names
     resources = {
         "warehouse": warehouse,
         "spark": SparkResource.from_environment(values),
         "ledger": LedgerResource.of(warehouse),
     }
-    shown = [] if only is not None and set(only) == {names.warehouse_health_key(warehouse.path)} else cards
-    checks = [check for card in shown for check in table_checks(card, warehouse.path, policies.of(card.name))]
+    shown = [] if only is not None and set(only) == {warehouse_names.warehouse_health_key()} else cards
+    checks = [check for card in shown for check in table_checks(card, warehouse_names, policies.of(card.name))]
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
         asset
         for card in shown
         for asset in (
-            data_asset(card, warehouse.path),
-            layout_asset(card, warehouse.path, layout_graph(card.name, names.node_name(warehouse.path, card.name))),
+            data_asset(card, warehouse_names),
+            layout_asset(card, warehouse_names, layout_graph(card.name, warehouse_names)),
         )
     ]
     if cards:
-        assets.append(warehouse_health_asset(cards, warehouse.path, source))
+        assets.append(warehouse_health_asset(cards, warehouse_names, source))
     # One process per run, also for runs by hand: an op costs milliseconds, a process seconds.
     defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
     declared = replace(policies, trouble="")
     try:
-        defs = add_declarations(defs, shown, warehouse.path, policies)
+        defs = add_declarations(defs, shown, warehouse_names, policies)
     except InvalidOption as error:  # an invalid file must not stop sensors: its asset declarations are ignored
         declared = replace(policies, trouble=f"{error}; all asset declarations of the file are ignored")
         _LOG.error("%s", declared.trouble)
     if translation is not None:
-        defs = _translate(defs, shown, warehouse.path, translation)
+        defs = _translate(defs, shown, warehouse_names, translation)
     if cards or only is not None:
-        automation = _automation(cards, warehouse.path, source, declared, settings, listing, values)
+        automation = _automation(cards, warehouse_names, source, declared, settings, listing, values)
     else:  # only the sensor that waits for the first table
         automation = dg.Definitions(sensors=[catalog_sensor(cards, source, settings, declared, listing)])
     defs = dg.Definitions.merge(defs, automation)
@@ -136,7 +136,7 @@ def build_definitions(
 
 
 def _translate(
-    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_path: str, translation: Translation
+    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_names: names.WarehouseNames, translation: Translation
 ) -> dg.Definitions:
     """Return definitions whose assets of tables have the attributes that a translation returns.
 
@@ -146,7 +146,7 @@ def _translate(
     cards_of = {
         key: card
         for card in cards
-        for key in (names.data_key(warehouse_path, card.name), names.layout_key(warehouse_path, card.name))
+        for key in (warehouse_names.data_key(card.name), warehouse_names.layout_key(card.name))
     }
 
     def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
@@ -195,23 +195,23 @@ def _cards_of(
 
 def _keys_of(warehouse: WarehouseResource, tables: Iterable[str]) -> dict[dg.AssetKey, str]:
     return {
-        key: table
-        for table in tables
-        for key in (names.data_key(warehouse.path, table), names.layout_key(warehouse.path, table))
+        key: table for table in tables for key in (warehouse.names.data_key(table), warehouse.names.layout_key(table))
     }
 
 
-def table_checks(card: TableCard, warehouse_path: str, policy: Policy) -> Sequence[dg.AssetChecksDefinition]:
+def table_checks(
+    card: TableCard, warehouse_names: names.WarehouseNames, policy: Policy
+) -> Sequence[dg.AssetChecksDefinition]:
     """Return the checks of one table's layout asset and data asset."""
     return (
-        layout_checks(card, names.layout_key(warehouse_path, card.name), policy),
-        data_checks(card, names.data_key(warehouse_path, card.name), policy),
+        layout_checks(card, warehouse_names, policy),
+        data_checks(card, warehouse_names, policy),
     )
 
 
 def _automation(
     cards: Sequence[TableCard],
-    path: str,
+    warehouse_names: names.WarehouseNames,
     policies: PolicySource,
     declared: Policies,
     settings: Settings,
@@ -222,14 +222,14 @@ def _automation(
 
     Args:
         cards: descriptions of the tables in the definitions.
-        path: location of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         policies: source of the current policies.
         declared: policies that the assets were declared with.
         settings: intervals, crons and switches.
         listing: stored listing of the warehouse, or None.
         environment: environment variables for the sensor `watch`.
     """
-    retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(path)
+    retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(warehouse_names)
     others, board = warehouse_jobs(), StatusBoard()
     return dg.Definitions(
         jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job(), *mute_jobs()],
@@ -256,10 +256,10 @@ def _automation(
             ),
         ],
         sensors=[
-            sorted_run_sensor(cards, path, policies, settings, board),
-            idle_sensor(cards, policies, settings, board),
+            sorted_run_sensor(cards, warehouse_names, policies, settings, board),
+            idle_sensor(cards, warehouse_names, policies, settings, board),
             catalog_sensor(cards, policies, settings, declared, listing),
-            failure_sensor(settings),
+            failure_sensor(cards, warehouse_names, settings),
             watch_sensor(cards, policies, settings, environment),
         ],
     )
@@ -303,5 +303,5 @@ def find_required_assets(environment: Mapping[str, str]) -> frozenset[dg.AssetKe
     if selected is None and job in jobs_without_assets():
         return frozenset()
     if selected is None and job == names.WAREHOUSE_HEALTH:
-        return frozenset({names.warehouse_health_key(WarehouseResource.from_environment(environment).path)})
+        return frozenset({WarehouseResource.from_environment(environment).names.warehouse_health_key()})
     return selected

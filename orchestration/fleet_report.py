@@ -87,11 +87,11 @@ class ReportFiles:
     address: str = ""
 
 
-def report_files(warehouse_path: str, settings: Settings, home: str) -> ReportFiles | None:
+def report_files(warehouse_names: names.WarehouseNames, settings: Settings, home: str) -> ReportFiles | None:
     """Return the files of the hourly report, in ``DREDGE_REPORT_DIR`` or the folder ``dredge/report`` of `home`.
 
     Args:
-        warehouse_path: path or address of the warehouse; its name becomes the name of the page.
+        warehouse_names: names of the warehouse in Dagster; its name becomes the name of the page.
         settings: settings of the platform.
         home: folder of the Dagster instance, or "".
 
@@ -101,13 +101,13 @@ def report_files(warehouse_path: str, settings: Settings, home: str) -> ReportFi
     if not (settings.report_dir or home):
         return None
     folder = Path(settings.report_dir).expanduser() if settings.report_dir else Path(home) / "dredge" / "report"
-    page = folder.absolute() / f"{names.warehouse_name(warehouse_path)}.html"
+    page = folder.absolute() / f"{warehouse_names.first}.html"
     address = f"{settings.report_url}/{page.name}" if settings.report_url else ""
     return ReportFiles(page, page.with_suffix(".scores.json"), address)
 
 
 def gather_report(
-    warehouse_path: str,
+    warehouse_names: names.WarehouseNames,
     evaluations: Sequence[TableEvaluation],
     policies: Policies,
     now_ms: int,
@@ -119,7 +119,7 @@ def gather_report(
     """Return the report on evaluated tables, from metadata and the newest runs of each ledger.
 
     Args:
-        warehouse_path: path or address of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         evaluations: result of `evaluate_states`, the most urgent table first.
         policies: policies in force, for the owners of tables.
         now_ms: time of the report (epoch ms), by the warehouse's clock.
@@ -137,7 +137,7 @@ def gather_report(
     tables = [
         _report_table(
             item,
-            warehouse_path,
+            warehouse_names,
             tuple(policies.of(item.name).owners),
             now_ms,
             history,
@@ -148,7 +148,13 @@ def gather_report(
     ]
     troubles = [*([policies.trouble] if policies.trouble else []), *notes]
     return FleetReport(
-        warehouse_path, now_ms, tables, list_states(), _WINDOW_MS, dagster_url, [cut_text(line) for line in troubles]
+        warehouse_names.path,
+        now_ms,
+        tables,
+        list_states(),
+        _WINDOW_MS,
+        dagster_url,
+        [cut_text(line) for line in troubles],
     )
 
 
@@ -161,7 +167,7 @@ def list_states() -> list[StateLegend]:
 
 def _report_table(
     item: TableEvaluation,
-    warehouse_path: str,
+    warehouse_names: names.WarehouseNames,
     owners: tuple[str, ...],
     now_ms: int,
     scores: ScoreHistory,
@@ -173,7 +179,7 @@ def _report_table(
 
     Args:
         item: evaluation of the table.
-        warehouse_path: path or address of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         owners: owners of the table.
         now_ms: time of the report (epoch ms).
         scores: scores of earlier reports and of this one.
@@ -230,8 +236,8 @@ def _report_table(
         partitions_more=max(len(troubled) - _PARTITIONS, 0),
         entries=actions,
         entries_more=len(entries) > _ENTRIES,
-        asset="/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, item.name).path),
-        run_filter=f"q%5B0%5D={quote(f'tag:{names.TAG_TABLE}={names.table_value(item.name)}', safe='')}",
+        asset="/".join(quote(part, safe="") for part in warehouse_names.layout_key(item.name).path),
+        run_filter=f"q%5B0%5D={quote(f'tag:{names.TAG_TABLE}={warehouse_names.table_value(item.name)}', safe='')}",
     )
 
 

@@ -189,11 +189,11 @@ def _plain_job(name: str, description: str, op: dg.OpDefinition) -> dg.JobDefini
     return graph.to_job(tags={names.TAG_ACTION: names.tag_value(name)}, executor_def=_EXECUTOR)
 
 
-def warehouse_health_job(warehouse_path: str) -> UnresolvedAssetJobDefinition:
+def warehouse_health_job(warehouse_names: names.WarehouseNames) -> UnresolvedAssetJobDefinition:
     """Return the job that materialises the asset `warehouse_health`, the ranking of all tables by need."""
     return dg.define_asset_job(
         name=names.WAREHOUSE_HEALTH,
-        selection=dg.AssetSelection.assets(names.warehouse_health_key(warehouse_path)),
+        selection=dg.AssetSelection.assets(warehouse_names.warehouse_health_key()),
         description="Rank all tables by need: problems, next actions with times, and declined tables with reasons.",
         tags={names.TAG_ACTION: "rank"},
         executor_def=_EXECUTOR,

@@ -17,7 +17,7 @@ from dredge.orchestration.sensors.table_cache import open_table
 from dredge.orchestration.sensors.table_states import TableEvaluation, count_states, evaluate_states
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import resolve_annotations
-from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.metadata import Launchpad, plain_cell
 from dredge.platform_core.obstacles import find_other_warehouse
 from dredge.platform_core.policies import Decision, Policies, PolicySource
 from dredge.platform_core.policies.decisions import due_work
@@ -118,10 +118,10 @@ _LASTING: Final = frozenset({TableState.PAUSED, TableState.NOT_MAINTAINED})
 
 
 def warehouse_health_asset(
-    cards: Sequence[TableCard], warehouse_path: str, policies: PolicySource
+    cards: Sequence[TableCard], warehouse_names: names.WarehouseNames, policies: PolicySource
 ) -> dg.AssetsDefinition:
     """Return the asset that ranks all tables of the warehouse by state and score."""
-    key = names.warehouse_health_key(warehouse_path)
+    key = warehouse_names.warehouse_health_key()
 
     @dg.asset(
         key=key, description=_DESCRIPTION, group_name=names.WAREHOUSE_HEALTH, owners=[names.OWNER], kinds={"dredge"}
@@ -131,7 +131,7 @@ def warehouse_health_asset(
         context: dg.AssetExecutionContext,
         warehouse: WarehouseResource,
     ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        other = find_other_warehouse(context.instance, warehouse_path)
+        other = find_other_warehouse(context.instance, warehouse_names)
         if other is not None:
             raise dg.Failure(other, allow_retries=False)
         current_policies = policies.current()
@@ -142,14 +142,14 @@ def warehouse_health_asset(
         report_conditions(context, warehouse, cards, current_policies)
         now_ms = warehouse.time().now_ms()
         states = state_samples([line.evaluation for line in lines], now_ms)
-        write_metrics(warehouse.path, "states", states, warehouse.environment())
+        write_metrics(warehouse.names, "states", states, warehouse.environment())
         for line in lines[:_SHOWN]:
             context.log.info("%s: %s; next: %s", line.need.table, line.status.line(now_ms), line.status.next_step())
         pending_plans = dg.MetadataValue.md(
-            list_waiting_plans(warehouse, context.run, [line.need.table for line in lines])
+            list_waiting_plans(warehouse, Launchpad(context.run, warehouse.names), [line.need.table for line in lines])
         )
         trouble = {"policy file": dg.MetadataValue.text(current_policies.trouble)} if current_policies.trouble else {}
-        metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_path, now_ms)
+        metadata = ranking_metadata(lines, find_holders(warehouse, lines), warehouse_names, now_ms)
         metadata |= {**report, "plans that wait for approval": pending_plans}
         return dg.MaterializeResult(metadata={**trouble, **metadata})
 
@@ -167,7 +167,7 @@ def report_conditions(
         for table in opened
         if not isinstance(table, Decision) and table.refusal is None and table.health.buckets
     ]
-    for evaluation in changed_conditions(context.instance, warehouse.path, tables):
+    for evaluation in changed_conditions(context.instance, warehouse.names, tables):
         context.log.info("%s: %s", evaluation.asset_key.path[-1], evaluation.description)
         context.log_event(evaluation)
 
@@ -187,12 +187,12 @@ def report_tables(
     """
     try:
         settings = Settings.from_environment(warehouse.environment())
-        files = report_files(warehouse.path, settings, context.instance.root_directory)
+        files = report_files(warehouse.names, settings, context.instance.root_directory)
         if files is None:
             return {}
         scores = read_scores(files.scores)
         evaluations, now_ms = [line.evaluation for line in lines], warehouse.time().now_ms()
-        report = gather_report(warehouse.path, evaluations, policies, now_ms, scores, dagster_url=settings.ui_url)
+        report = gather_report(warehouse.names, evaluations, policies, now_ms, scores, dagster_url=settings.ui_url)
         write_report(report, files, scores)
     except Exception as error:
         context.log.exception("the report on all tables was not written")
@@ -256,14 +256,14 @@ def find_holders(warehouse: WarehouseResource, lines: Sequence[TableLine]) -> li
     return sorted(holdings, key=lambda item: -item[3])[:_SHOWN]
 
 
-def list_waiting_plans(warehouse: WarehouseResource, run: dg.DagsterRun, tables: Sequence[str]) -> str:
+def list_waiting_plans(warehouse: WarehouseResource, launchpad: Launchpad, tables: Sequence[str]) -> str:
     """Return a Markdown line with an approval link for every plan that waits for approval, oldest plan first.
 
     Lines break where a table would widen the page.
 
     Args:
         warehouse: warehouse of the tables.
-        run: run whose code location has the job `apply_plan`.
+        launchpad: maker of links to the warehouse's jobs.
         tables: full names of the tables to search.
     """
     plans, troubles = [], []
@@ -273,7 +273,7 @@ def list_waiting_plans(warehouse: WarehouseResource, run: dg.DagsterRun, tables:
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             troubles.append(f"{plain_cell(table)}: {plain_cell(cut_words(str(error)))}")
     lines = [
-        f"- [{pending.plan.hash}]({approval_link(run, table, pending.plan.hash)}): {plain_cell(table)}, "
+        f"- [{pending.plan.hash}]({approval_link(launchpad, table, pending.plan.hash)}): {plain_cell(table)}, "
         f"{pending.plan.action} of {count_text(len(pending.plan.items), 'unit')}: "
         f"reads {size_text(pending.plan.estimate.bytes_in)}, frees {size_text(pending.plan.estimate.bytes_freed)}; "
         f"waits since {utc_text(pending.since_ms)} UTC: {plain_cell(pending.why)}"
@@ -285,14 +285,17 @@ def list_waiting_plans(warehouse: WarehouseResource, run: dg.DagsterRun, tables:
 
 
 def ranking_metadata(
-    lines: Sequence[TableLine], holders: Sequence[tuple[str, str, str, int]], warehouse_path: str, now_ms: int
+    lines: Sequence[TableLine],
+    holders: Sequence[tuple[str, str, str, int]],
+    warehouse_names: names.WarehouseNames,
+    now_ms: int,
 ) -> dict[str, dg.MetadataValue]:
     """Return the ranking for display, and the numbers to plot.
 
     Args:
         lines: lines of the ranking, the table that needs a person most urgently first.
         holders: result of `find_holders`.
-        warehouse_path: location of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         now_ms: time of the ranking (epoch ms).
     """
     due = [line for line in lines if line.need.due_bytes]
@@ -300,8 +303,8 @@ def ranking_metadata(
         "most urgent": dg.MetadataValue.text(_name_most_urgent(lines, now_ms)),
         "states": state_counts([line.evaluation for line in lines]),
         "worst tables": worst_tables(lines),
-        names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_path),
-        "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_path)),
+        names.WAREHOUSE_PATH: dg.MetadataValue.text(warehouse_names.path),
+        "tables": dg.MetadataValue.md(ranking_table(lines, warehouse_names)),
         "declined": dg.MetadataValue.md(_declined_rows([status for line in lines for status in line.obstacles])),
         "holders of old data": dg.MetadataValue.md(_holder_rows(holders)),
         "maintained tables": dg.MetadataValue.int(len(lines)),
@@ -381,14 +384,14 @@ def worst_tables(lines: Sequence[TableLine]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def ranking_table(lines: Sequence[TableLine], warehouse_path: str) -> str:
+def ranking_table(lines: Sequence[TableLine], warehouse_names: names.WarehouseNames) -> str:
     """Return one Markdown row with a link to the layout for each of the first 50 tables of the ranking."""
     if not lines:
         return "the warehouse has no tables yet"
     rows = [f"| {' | '.join(_COLUMNS)} |", "|---|---|---|---|---|---|--:|---|---|---|---|--:|--:|--:|"]
     for line in lines[:_SHOWN]:
         need, status = line.need, line.status
-        asset_path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse_path, need.table).path)
+        asset_path = "/".join(quote(part, safe="") for part in warehouse_names.layout_key(need.table).path)
         cells = [
             f"[{plain_cell(need.table)}](/assets/{asset_path})",
             *map(plain_cell, (status.label, status.why, status.action, line.when)),

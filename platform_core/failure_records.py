@@ -89,12 +89,15 @@ def describe_file(store: TableStore, path: str) -> str:
     return _MISSING if status is None else f"{status.size} bytes, modified at {status.mtime_ms} ms"
 
 
-def table_failure_tags(store: TableStore, plan: str, partition: str, error: BaseException) -> dict[str, str]:
+def table_failure_tags(
+    warehouse_names: names.WarehouseNames, store: TableStore, plan: str, partition: str, error: BaseException
+) -> dict[str, str]:
     """Return the tags by which a run over many tables records that its work on one table failed permanently.
 
     The result is empty if a retry may heal the error.
 
     Args:
+        warehouse_names: names of the warehouse in Dagster.
         store: the table.
         plan: hash of the failed plan.
         partition: path of the plan's partition, or "" for several partitions.
@@ -105,16 +108,19 @@ def table_failure_tags(store: TableStore, plan: str, partition: str, error: Base
         return {}
     detail = parse_json(tags[names.TAG_FAILURE_DETAIL])
     record = {"table": store.name, "plan": plan, "partition": partition, "error": tags[names.TAG_FAILURE], **detail}
-    return {names.TAG_FAILURES: names.failures_value(), names.failure_tag(store.name): json.dumps(record)}
+    return {names.TAG_FAILURES: warehouse_names.failures_value(), names.failure_tag(store.name): json.dumps(record)}
 
 
-def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailure]]:
+def list_failures(
+    instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames
+) -> dict[str, list[PermanentFailure]]:
     """Return the recorded permanent failures by table, newest first; only the newest of each file or plan.
 
     Whether a failure still holds is not checked: `find_lasting` does that.
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
     """
     tags: dict[str, str | list[str]] = {names.TAG_FAILURE: list(PERMANENT_NAMES)}
     failures: list[PermanentFailure] = []
@@ -122,12 +128,12 @@ def list_failures(instance: dg.DagsterInstance) -> dict[str, list[PermanentFailu
         dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_MOST_RUNS
     ):
         run = record.dagster_run
-        table, detail = names.table_of(run.tags), _parse_detail(run.tags.get(names.TAG_FAILURE_DETAIL, "{}"))
+        table, detail = warehouse_names.table_of(run.tags), _parse_detail(run.tags.get(names.TAG_FAILURE_DETAIL, "{}"))
         if table is not None and detail is not None:
             partition, plan = run.tags.get(names.PARTITION_TAG, ""), run.tags.get(names.TAG_PLAN, "")
             detail |= {"table": table, "partition": partition, "plan": plan, "error": run.tags[names.TAG_FAILURE]}
             failures.append(_read_failure(record, detail))
-    several = {names.TAG_FAILURES: names.failures_value()}
+    several = {names.TAG_FAILURES: warehouse_names.failures_value()}
     for record in instance.get_run_records(dg.RunsFilter(tags=several), limit=_MOST_RUNS):
         for key, text in record.dagster_run.tags.items():
             detail = _parse_detail(text) if key.startswith(names.failure_tag_prefix()) else None
@@ -180,7 +186,10 @@ def _read_failure(record: dg.RunRecord, detail: Mapping[str, Any]) -> PermanentF
 
 
 def find_lasting(
-    instance: dg.DagsterInstance, store: TableStore, failures: Iterable[PermanentFailure]
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    store: TableStore,
+    failures: Iterable[PermanentFailure],
 ) -> list[PermanentFailure]:
     """Return the failures of a table that still hold.
 
@@ -189,13 +198,14 @@ def find_lasting(
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         store: the table.
         failures: recorded failures of the table.
     """
     candidates = list(failures)
     if not candidates:
         return []
-    resumed_ms = read_resume_ms(instance, store.name)
+    resumed_ms = read_resume_ms(instance, warehouse_names, store.name)
     return [failure for failure in candidates if failure.ended_ms > resumed_ms and _lasts(store, failure)]
 
 
@@ -244,10 +254,10 @@ def iterate_lasting(
         warehouse: the warehouse.
         tables: full names of the tables to report; failures of other tables are left out.
     """
-    recorded = list_failures(instance)
+    recorded = list_failures(instance, warehouse.names)
     for table in sorted(set(tables) & recorded.keys()):
         try:
-            yield from find_lasting(instance, warehouse.store(table), recorded[table])
+            yield from find_lasting(instance, warehouse.names, warehouse.store(table), recorded[table])
         except (DredgeError, OSError):
             yield from recorded[table]  # the table itself cannot be opened: nothing shows that the failure ended
 

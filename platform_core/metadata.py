@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlencode
 
@@ -396,32 +397,45 @@ def _hours(spans_ms: Sequence[int]) -> float:
     return round(max(spans_ms, default=0) / 3_600_000, 2)
 
 
-def launch_link(run: dg.DagsterRun, job: str, config: Mapping[str, Any]) -> str:
-    """Return a link to the launchpad of a job, with a configuration filled in.
+@dataclass(frozen=True)
+class Launchpad:
+    """Maker of links to the launchpads of a warehouse's jobs.
 
-    If the configuration names a table, the link sets the table's run tag. The tag makes the new run wait for other
-    runs on the same table.
-
-    Args:
-        run: run whose code location has the job.
-        job: name of the job.
-        config: configuration of the job.
-
-    Returns:
-        The path of the page, relative to the web server.
+    Attributes:
+        run: a run of the code location that has the jobs.
+        warehouse_names: names of the warehouse in Dagster.
     """
-    origin = run.remote_job_origin
-    location_path = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
-    if origin is not None:
-        repository = origin.repository_origin
-        location = quote(repository.code_location_origin.location_name, safe="")
-        name = repository.repository_name
-        location_path = location if name == WHOLE_LOCATION else f"{name}@{location}"
-    parameters = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
-    if "table" in config:
-        parameters |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": names.table_value(str(config["table"]))}
-    query = urlencode(parameters, quote_via=quote)
-    return f"/locations/{location_path}/jobs/{quote(job, safe='')}/playground/setup?{query}"
+
+    run: dg.DagsterRun
+    warehouse_names: names.WarehouseNames
+
+    def link(self, job: str, config: Mapping[str, Any]) -> str:
+        """Return a link to the launchpad of a job, with a configuration filled in.
+
+        If the configuration names a table, the link sets the table's run tag. The tag makes the new run wait for other
+        runs on the same table.
+
+        Args:
+            job: name of the job in a code location with one warehouse.
+            config: configuration of the job.
+
+        Returns:
+            The path of the page, relative to the web server.
+        """
+        origin = self.run.remote_job_origin
+        location_path = "dredge"  # as workspace.yaml calls it: a run without a server has no origin
+        if origin is not None:
+            repository = origin.repository_origin
+            location = quote(repository.code_location_origin.location_name, safe="")
+            name = repository.repository_name
+            location_path = location if name == WHOLE_LOCATION else f"{name}@{location}"
+        parameters = {"config": yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)}
+        if "table" in config:
+            table = self.warehouse_names.table_value(str(config["table"]))
+            parameters |= {"tags[0][key]": names.TAG_TABLE, "tags[0][value]": table}
+        query = urlencode(parameters, quote_via=quote)
+        job_path = quote(self.warehouse_names.definition(job), safe="")
+        return f"/locations/{location_path}/jobs/{job_path}/playground/setup?{query}"
 
 
 def plain_cell(text: str) -> str:

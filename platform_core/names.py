@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import dagster as dg
@@ -133,46 +134,6 @@ def split(table: str) -> tuple[str, str]:
     return database, name
 
 
-def warehouse_name(path: str) -> str:
-    """Return the first part of all asset keys: `DREDGE_WAREHOUSE_NAME`, or else the name of the warehouse's folder.
-
-    Args:
-        path: path or address of the warehouse.
-
-    Returns:
-        One safe part of a Dagster name.
-    """
-    return configured_name() or part(path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
-
-
-_component_name: str | None = None
-
-
-def set_warehouse_name(name: str | None) -> None:
-    """Set the name of the warehouse in this process, which has priority over `DREDGE_WAREHOUSE_NAME`.
-
-    Args:
-        name: name from the component, or None for that of the environment.
-    """
-    global _component_name  # noqa: PLW0603  (a code location has one warehouse)
-    _component_name = name
-
-
-def configured_name() -> str:
-    """Return the name of the warehouse as a safe part of a Dagster name, or "" if none is set.
-
-    The name is that of the component or else of `DREDGE_WAREHOUSE_NAME`.
-    """
-    text = (os.environ.get(NAME_VARIABLE, "") if _component_name is None else _component_name).strip()
-    return part(text) if text else ""
-
-
-def _of_warehouse(text: str, separator: str) -> str:
-    """Prefix a text with the name of this warehouse, if `DREDGE_WAREHOUSE_NAME` sets one."""
-    name = configured_name()
-    return f"{name}{separator}{text}" if name else text
-
-
 def table_part(name: str) -> str:
     """Convert the name of a table (without database) to the part of an asset key that names the table.
 
@@ -180,23 +141,6 @@ def table_part(name: str) -> str:
     """
     safe = part(name)
     return f"{safe}_{_short_hash(name)}" if safe == name and name.endswith(LAYOUT) else safe
-
-
-def data_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the table's data asset: ``[warehouse, db, orders]``."""
-    database, name = split(table)
-    return dg.AssetKey([warehouse_name(warehouse), part(database), table_part(name)])
-
-
-def layout_key(warehouse: str, table: str) -> dg.AssetKey:
-    """Return the key of the layout asset that maintenance materialises: ``[warehouse, db, orders_layout]``."""
-    *parents, name = data_key(warehouse, table).path
-    return dg.AssetKey([*parents, f"{name}{LAYOUT}"])
-
-
-def warehouse_health_key(warehouse: str) -> dg.AssetKey:
-    """Return the key of the ranking of tables: ``[warehouse, warehouse_health]``; keys of tables are longer."""
-    return dg.AssetKey([warehouse_name(warehouse), WAREHOUSE_HEALTH])
 
 
 def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
@@ -207,33 +151,6 @@ def former_layout_key(layout: dg.AssetKey) -> dg.AssetKey:
     *parents, name = layout.path
     table = re.sub(rf"({LAYOUT})_[0-9a-f]{{6}}$", r"\1", name.removesuffix(LAYOUT))
     return dg.AssetKey([*parents, table, "layout"])
-
-
-def node_name(warehouse: str, table: str) -> str:
-    """Return the name of a layout asset's graph, which is also the graph's key in a run configuration."""
-    return "__".join(layout_key(warehouse, table).path)
-
-
-def op_name(verb: str, table: str) -> str:
-    """Return the name of one table's op, unique in the code location, like ``apply__db__orders``."""
-    database, name = split(table)
-    return f"{verb}__{part(database)}__{table_part(name)}"
-
-
-def partitions_name(table: str) -> str:
-    """Return the name of the table's dynamic partitions in Dagster, which is unique in the Dagster instance."""
-    return _of_warehouse(table, "/")
-
-
-def table_pool(table: str) -> str:
-    """Return the pool (limit 1) that lets one change of the table run at a time."""
-    database, name = split(table)
-    return f"table/{_of_warehouse(f'{part(database)}/{part(name)}', '/')}"
-
-
-def is_pool(pool: str) -> bool:
-    """Return whether a pool belongs to Dredge: that of Spark, or that of a table."""
-    return pool == SPARK_POOL or pool.startswith("table/")
 
 
 def published_tag(table: str) -> str:
@@ -253,65 +170,12 @@ def failure_tag_prefix() -> str:
     return f"{TAG_FAILURES}."
 
 
-def failures_value() -> str:
-    """Return the value of the run tag `TAG_FAILURES`, by which runs with permanent failures of tables are found."""
-    return _of_warehouse("tables", "/")
-
-
-def resumed_tag(table: str) -> str:
-    """Return the key of the run tag of `resume` runs that ended the suspension of a table."""
-    database, name = split(table)
-    return f"dredge/resumed.{_of_warehouse(f'{part(database)}.{part(name)}', '.')}"
-
-
-def bytes_tag() -> str:
-    """Return the key of the run tag for the bytes that a run of this warehouse is expected to read."""
-    return TAG_BYTES if not configured_name() else f"{TAG_BYTES}.{configured_name()}"
-
-
-def table_value(table: str) -> str:
-    """Return the value of the run tag `TAG_TABLE` for runs on a table of this warehouse.
-
-    Dagster's queue runs one run per value at a time. Equally named tables of different warehouses have different
-    values.
-
-    Args:
-        table: name of the table, ``db.table``.
-
-    Returns:
-        The table's name. If an operator set a name for the warehouse, that name and ``/`` come first.
-    """
-    return _of_warehouse(table, "/")
-
-
 def planned_tag(plan_hash: str) -> str:
     """Return the key of the run tag that records one partition's plan on a run over several partitions.
 
     The run has one such tag per partition, so that it can be found by the hash of the partition's own plan.
     """
     return f"dredge/plan.{plan_hash}"
-
-
-def mute_value(job: str) -> str:
-    """Return the value of the run tag `TAG_MUTE`, by which runs that snoozed or acknowledged alerts are found.
-
-    Args:
-        job: name of the job, `snooze_alerts` or `acknowledge_alerts`.
-    """
-    return _of_warehouse(job, "/")
-
-
-def table_of(tags: Mapping[str, str]) -> str | None:
-    """Return the table that a run works on.
-
-    Args:
-        tags: tags of the run.
-
-    Returns:
-        The table's name, ``db.table``. None if the run has no single table or belongs to another warehouse.
-    """
-    warehouse, _, table = tags.get(TAG_TABLE, "").rpartition("/")
-    return table if table and warehouse == configured_name() else None
 
 
 def tag_value(text: str) -> str:
@@ -334,15 +198,153 @@ def run_key(table: str, partition: str | None, snapshot: int, plan_hash: str, nu
     return f"{subject}@{snapshot}:{plan_hash}{f'#{number}' if number > 1 else ''}"
 
 
-def run_tags(table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
-    """Return the tags that identify a run.
+@dataclass(frozen=True)
+class WarehouseNames:
+    """Names that Dagster sees of one warehouse, so that two warehouses of one Dagster instance share none.
 
-    Args:
-        table: full name of the table.
-        partition: path of the partition, or None.
-        plan_hash: hash of the plan.
-        action: name of the action.
-        reason: why the run was started; cut to the length of a tag.
+    Attributes:
+        path: path or address of the warehouse.
+        name: name that an operator set, as a safe part of a Dagster name, or "" for the name of the folder.
+        prefix: part that begins the names of all definitions (jobs, sensors, resources ...), or "" for none.
     """
-    tags = {TAG_TABLE: table_value(table), TAG_PLAN: plan_hash, TAG_ACTION: action, TAG_REASON: reason[:_MAX_TAG]}
-    return {**tags, TAG_PARTITION: partition} if partition else tags
+
+    path: str
+    name: str = ""
+    prefix: str = ""
+
+    @staticmethod
+    def of(path: str, name: str | None = None, prefix: str = "") -> WarehouseNames:
+        """Return the names of a warehouse.
+
+        Args:
+            path: path or address of the warehouse.
+            name: name that an operator set, as any text; "" for the name of the folder; None for the value of
+                `DREDGE_WAREHOUSE_NAME`.
+            prefix: name of the component, as any text, which begins the names of all definitions; "" for none.
+        """
+        text = (os.environ.get(NAME_VARIABLE, "") if name is None else name).strip()
+        return WarehouseNames(path, part(text) if text else "", part(prefix.strip()) if prefix.strip() else "")
+
+    @property
+    def first(self) -> str:
+        """First part of all asset keys: the name that an operator set, or else that of the warehouse's folder."""
+        return self.name or part(self.path.rstrip("/").rsplit("/", 1)[-1] or "warehouse")
+
+    def definition(self, name: str) -> str:
+        """Return the name of a definition (job, schedule, sensor, op, resource, group) of this warehouse.
+
+        Args:
+            name: name of the definition in a code location with one warehouse.
+        """
+        return f"{self.prefix}__{name}" if self.prefix else name
+
+    def data_key(self, table: str) -> dg.AssetKey:
+        """Return the key of the table's data asset: ``[warehouse, db, orders]``."""
+        database, name = split(table)
+        return dg.AssetKey([self.first, part(database), table_part(name)])
+
+    def layout_key(self, table: str) -> dg.AssetKey:
+        """Return the key of the layout asset that maintenance materialises: ``[warehouse, db, orders_layout]``."""
+        *parents, name = self.data_key(table).path
+        return dg.AssetKey([*parents, f"{name}{LAYOUT}"])
+
+    def warehouse_health_key(self) -> dg.AssetKey:
+        """Return the key of the ranking of tables: ``[warehouse, warehouse_health]``; keys of tables are longer."""
+        return dg.AssetKey([self.first, WAREHOUSE_HEALTH])
+
+    def node_name(self, table: str) -> str:
+        """Return the name of a layout asset's graph, which is also the graph's key in a run configuration."""
+        return "__".join(self.layout_key(table).path)
+
+    def op_name(self, verb: str, table: str) -> str:
+        """Return the name of one table's op, unique in the code location, like ``apply__db__orders``."""
+        database, name = split(table)
+        return self.definition(f"{verb}__{part(database)}__{table_part(name)}")
+
+    def partitions_name(self, table: str) -> str:
+        """Return the name of the table's dynamic partitions in Dagster, which is unique in the Dagster instance."""
+        return self._add_name(table, "/")
+
+    def table_pool(self, table: str) -> str:
+        """Return the pool (limit 1) that lets one change of the table run at a time."""
+        database, name = split(table)
+        return f"table/{self._add_name(f'{part(database)}/{part(name)}', '/')}"
+
+    @property
+    def spark_pool(self) -> str:
+        """Pool of the steps that start a Spark session for checks and comparisons."""
+        return f"{SPARK_POOL}/{self.prefix}" if self.prefix else SPARK_POOL
+
+    def is_pool(self, pool: str) -> bool:
+        """Return whether a pool belongs to this warehouse: that of Spark, or that of a table."""
+        kind, *owner = pool.split("/")
+        return pool == self.spark_pool or (kind == "table" and owner[:-2] == ([self.name] if self.name else []))
+
+    def failures_value(self) -> str:
+        """Return the value of the run tag `TAG_FAILURES`, by which runs with permanent failures of tables are found."""
+        return self._add_name("tables", "/")
+
+    def resumed_tag(self, table: str) -> str:
+        """Return the key of the run tag of `resume` runs that ended the suspension of a table."""
+        database, name = split(table)
+        return f"dredge/resumed.{self._add_name(f'{part(database)}.{part(name)}', '.')}"
+
+    def bytes_tag(self) -> str:
+        """Return the key of the run tag for the bytes that a run of this warehouse is expected to read."""
+        return f"{TAG_BYTES}.{self.name}" if self.name else TAG_BYTES
+
+    def table_value(self, table: str) -> str:
+        """Return the value of the run tag `TAG_TABLE` for runs on a table of this warehouse.
+
+        Dagster's queue runs one run per value at a time. Equally named tables of different warehouses have different
+        values.
+
+        Args:
+            table: name of the table, ``db.table``.
+
+        Returns:
+            The table's name. If an operator set a name for the warehouse, that name and ``/`` come first.
+        """
+        return self._add_name(table, "/")
+
+    def mute_value(self, job: str) -> str:
+        """Return the value of the run tag `TAG_MUTE`, by which runs that snoozed or acknowledged alerts are found.
+
+        Args:
+            job: name of the job, `snooze_alerts` or `acknowledge_alerts`.
+        """
+        return self._add_name(job, "/")
+
+    def table_of(self, tags: Mapping[str, str]) -> str | None:
+        """Return the table that a run works on.
+
+        Args:
+            tags: tags of the run.
+
+        Returns:
+            The table's name, ``db.table``. None if the run has no single table or belongs to another warehouse.
+        """
+        warehouse, _, table = tags.get(TAG_TABLE, "").rpartition("/")
+        return table if table and warehouse == self.name else None
+
+    def run_tags(self, table: str, partition: str | None, plan_hash: str, action: str, reason: str) -> dict[str, str]:
+        """Return the tags that identify a run.
+
+        Args:
+            table: full name of the table.
+            partition: path of the partition, or None.
+            plan_hash: hash of the plan.
+            action: name of the action.
+            reason: why the run was started; cut to the length of a tag.
+        """
+        tags = {
+            TAG_TABLE: self.table_value(table),
+            TAG_PLAN: plan_hash,
+            TAG_ACTION: action,
+            TAG_REASON: reason[:_MAX_TAG],
+        }
+        return {**tags, TAG_PARTITION: partition} if partition else tags
+
+    def _add_name(self, text: str, separator: str) -> str:
+        """Prefix a text with the name that an operator set for this warehouse, if there is one."""
+        return f"{self.name}{separator}{text}" if self.name else text

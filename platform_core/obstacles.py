@@ -235,7 +235,9 @@ def _fails(evaluation: dg.AssetCheckEvaluation | None) -> bool:
     return evaluation is not None and not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
 
 
-def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layout: dg.AssetKey) -> str | None:
+def find_earlier_run(
+    instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, run_id: str, table: str
+) -> str | None:
     """Find a run that began to work on the table before the run `run_id`.
 
     Of two runs that start at the same time, only one finds the other. Call this function after the run got the table's
@@ -243,25 +245,26 @@ def find_earlier_run(instance: dg.DagsterInstance, run_id: str, table: str, layo
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         run_id: id of the calling run.
         table: full name of the table.
-        layout: asset key of the table's layout.
 
     Returns:
         The id of the earlier run, or None.
     """
+    layout = warehouse_names.layout_key(table)
     statuses = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
     records = {
         record.dagster_run.run_id: record
         for record in instance.get_run_records(dg.RunsFilter(statuses=statuses), limit=_AT_WORK)
     }
-    by_tag = dg.RunsFilter(tags={names.TAG_TABLE: names.table_value(table)}, statuses=statuses)
+    by_tag = dg.RunsFilter(tags={names.TAG_TABLE: warehouse_names.table_value(table)}, statuses=statuses)
     records |= {record.dagster_run.run_id: record for record in instance.get_run_records(by_tag)}
     start_times = {
         candidate: (record.start_time or 0.0, candidate)
         for candidate, record in records.items()
         if candidate == run_id
-        or names.table_of(record.dagster_run.tags) == table
+        or warehouse_names.table_of(record.dagster_run.tags) == table
         or layout in (record.dagster_run.asset_selection or ())
     }
     own_start = start_times.pop(run_id, (float("inf"), run_id))
@@ -354,12 +357,14 @@ class Suspension:
         failures: number of consecutive failures.
         run_id: id of the newest failed run.
         since_ms: end of the newest failed run (epoch ms, wall clock).
+        resume_job: name of the job that ends the suspension.
     """
 
     table: str
     failures: int
     run_id: str
     since_ms: int
+    resume_job: str = names.RESUME_JOB
 
     @property
     def in_force(self) -> bool:
@@ -370,19 +375,24 @@ class Suspension:
         """Return the reason of the suspension, and how to end the suspension."""
         return (
             f"suspended: its last {self.failures} runs failed, the newest is {self.run_id[:8]}: see its error, then "
-            f"launch the job {names.RESUME_JOB} for {self.table}, or materialise its layout: "
+            f"launch the job {self.resume_job} for {self.table}, or materialise its layout: "
             "a successful run also ends the suspension"
         )
 
 
-def read_resume_ms(instance: dg.DagsterInstance, table: str) -> int:
+def read_resume_ms(instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, table: str) -> int:
     """Return when the table was last resumed (epoch ms, wall clock), or 0 if never."""
-    run_filter = dg.RunsFilter(tags={names.resumed_tag(table): "yes"}, statuses=[dg.DagsterRunStatus.SUCCESS])
+    run_filter = dg.RunsFilter(tags={warehouse_names.resumed_tag(table): "yes"}, statuses=[dg.DagsterRunStatus.SUCCESS])
     records = instance.get_run_records(run_filter, limit=1)
     return int(records[0].create_timestamp.timestamp() * 1000) if records else 0
 
 
-def find_suspension(instance: dg.DagsterInstance, table: str, at_least: int = FAILURES_TO_SUSPEND) -> Suspension | None:
+def find_suspension(
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    table: str,
+    at_least: int = FAILURES_TO_SUSPEND,
+) -> Suspension | None:
     """Return the suspension of a table.
 
     A table is suspended if its newest `FAILURES_TO_SUSPEND` or more compaction runs failed. Sensors start no run of a
@@ -390,6 +400,7 @@ def find_suspension(instance: dg.DagsterInstance, table: str, at_least: int = FA
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         table: full name of the table.
         at_least: number of consecutive failures from which a result is returned. With a lower number than the
             default, the result may be a table that is not suspended yet (`Suspension.in_force` is false).
@@ -398,32 +409,39 @@ def find_suspension(instance: dg.DagsterInstance, table: str, at_least: int = FA
         The consecutive failures, or None if they are fewer than `at_least`.
     """
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
-    tags: dict[str, str | list[str]] = {names.TAG_TABLE: names.table_value(table), names.TAG_ACTION: list(_MAINTAINING)}
+    tags: dict[str, str | list[str]] = {
+        names.TAG_TABLE: warehouse_names.table_value(table),
+        names.TAG_ACTION: list(_MAINTAINING),
+    }
     records = instance.get_run_records(dg.RunsFilter(tags=tags, statuses=ended), limit=_LOOK_BACK)
     failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
     if len(failed) < at_least:
         return None
-    since = read_resume_ms(instance, table)
+    since = read_resume_ms(instance, warehouse_names, table)
     failed = [record for record in failed if record.create_timestamp.timestamp() * 1000 > since]
     if len(failed) < at_least:
         return None
     newest = failed[0]
     ended_ms = int((newest.end_time or newest.update_timestamp.timestamp()) * 1000)
-    return Suspension(table, len(failed), newest.dagster_run.run_id, ended_ms)
+    job = warehouse_names.definition(names.RESUME_JOB)
+    return Suspension(table, len(failed), newest.dagster_run.run_id, ended_ms, job)
 
 
-def list_suspensions(instance: dg.DagsterInstance, at_least: int = FAILURES_TO_SUSPEND) -> dict[str, Suspension]:
+def list_suspensions(
+    instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, at_least: int = FAILURES_TO_SUSPEND
+) -> dict[str, Suspension]:
     """Return the suspended tables by name, from the newest 500 failed runs of all tables.
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         at_least: least number of consecutive failures; 1 also returns tables that are not suspended yet.
     """
     tags: dict[str, str | list[str]] = {names.TAG_ACTION: list(_MAINTAINING)}
     failed = instance.get_runs(dg.RunsFilter(tags=tags, statuses=[dg.DagsterRunStatus.FAILURE]), limit=_FAILED_RUNS)
-    failure_counts = Counter(names.table_of(run.tags) for run in failed)
+    failure_counts = Counter(warehouse_names.table_of(run.tags) for run in failed)
     candidates = {
-        table: find_suspension(instance, table, at_least)
+        table: find_suspension(instance, warehouse_names, table, at_least)
         for table, number in failure_counts.items()
         if table is not None and number >= at_least
     }
@@ -433,8 +451,8 @@ def list_suspensions(instance: dg.DagsterInstance, at_least: int = FAILURES_TO_S
 class RunningRuns:
     """Runs that were queued or running at the first use of this object, read by one query for all tables."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
-        self._instance = instance
+    def __init__(self, instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> None:
+        self._instance, self._names = instance, warehouse_names
 
     @cached_property
     def _newest(self) -> Sequence[dg.DagsterRun]:
@@ -444,7 +462,7 @@ class RunningRuns:
     def _of_table(self) -> Mapping[str, list[dg.DagsterRun]]:
         runs_by_table: dict[str, list[dg.DagsterRun]] = {}
         for run in self._newest:
-            table = names.table_of(run.tags)
+            table = self._names.table_of(run.tags)
             if table is not None:
                 runs_by_table.setdefault(table, []).append(run)
         return runs_by_table
@@ -460,7 +478,7 @@ class RunningRuns:
     def queued(self) -> int:
         """Return the number of queued runs that sensors started, of the newest 500 queued or running runs."""
         waiting = (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED)
-        return sum(run.status in waiting and names.bytes_tag() in run.tags for run in self._newest)
+        return sum(run.status in waiting and self._names.bytes_tag() in run.tags for run in self._newest)
 
     def tables(self) -> set[str]:
         """Return the tables that queued or running runs work on; only the newest 500 of these runs are read."""
@@ -489,7 +507,7 @@ class RunningRuns:
         if len(self._newest) < _AT_WORK:
             return None
         tags: dict[str, str | list[str]] = {
-            names.TAG_TABLE: names.table_value(table)
+            names.TAG_TABLE: self._names.table_value(table)
         }  # more runs than the limit: query the older ones by tag
         if partition is not None:
             tags[names.PARTITION_TAG] = partition
@@ -497,7 +515,7 @@ class RunningRuns:
         return older[0].run_id if older else None
 
 
-def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+def find_other_warehouse(instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> str | None:
     """Find another warehouse that uses the same asset keys in the same Dagster instance.
 
     The asset keys are equal if the folders of two warehouses have the same name. Then Dagster would mix the events,
@@ -505,31 +523,31 @@ def find_other_warehouse(instance: dg.DagsterInstance, warehouse_path: str) -> s
 
     Args:
         instance: Dagster instance that both warehouses report to.
-        warehouse_path: path or address of this warehouse.
+        warehouse_names: names of this warehouse in Dagster.
 
     Returns:
         The problem with a solution. None if no second warehouse uses the name, or an operator set the name.
     """
-    if names.configured_name():
+    if warehouse_names.name:
         return None
-    ranking = instance.get_latest_materialization_event(names.warehouse_health_key(warehouse_path))
-    return find_other_in_event(ranking, warehouse_path)
+    ranking = instance.get_latest_materialization_event(warehouse_names.warehouse_health_key())
+    return find_other_in_event(ranking, warehouse_names)
 
 
-def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_path: str) -> str | None:
+def find_other_in_event(ranking: dg.EventLogEntry | None, warehouse_names: names.WarehouseNames) -> str | None:
     """Return the name conflict with another warehouse, from an event of Dagster that was already read.
 
     Args:
         ranking: newest materialisation of `warehouse_health` under this warehouse's name, or None.
-        warehouse_path: path or address of this warehouse.
+        warehouse_names: names of this warehouse in Dagster.
     """
     materialization = None if ranking is None else ranking.asset_materialization
     path = None if materialization is None else materialization.metadata.get(names.WAREHOUSE_PATH)
-    if names.configured_name() or path is None or str(path.value).rstrip("/") == warehouse_path.rstrip("/"):
+    if warehouse_names.name or path is None or str(path.value).rstrip("/") == warehouse_names.path.rstrip("/"):
         return None
     return (
         f"nothing is done: the warehouse {path.value} reports to this Dagster instance under the same name "
-        f"({names.warehouse_name(warehouse_path)}) as {warehouse_path}; set {names.NAME_VARIABLE} to another name "
+        f"({warehouse_names.first}) as {warehouse_names.path}; set {names.NAME_VARIABLE} to another name "
         "for one of them (or to the same name, if the warehouse only moved)"
     )
 
@@ -556,7 +574,7 @@ class NameCheck:
         self.answer, self.answered_s = answer, self.clock()
         return answer
 
-    def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+    def refresh_if_old(self, instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> str | None:
         """Return the name conflict with another warehouse, as far as it is known without a first query.
 
         If the last query found no conflict, the method queries again after five minutes. If it found a conflict, the
@@ -567,9 +585,9 @@ class NameCheck:
         """
         if self.answered_s is None or (self.answer is None and self.clock() - self.answered_s < _NAME_HOLDS_SECONDS):
             return None
-        return self.store_answer(find_other_warehouse(instance, warehouse_path))
+        return self.store_answer(find_other_warehouse(instance, warehouse_names))
 
-    def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_path: str) -> str | None:
+    def refresh_if_unknown(self, instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> str | None:
         """Return the result of `find_other_warehouse`: the cached result, or that of a query if none is cached yet.
 
         Call this before a tick requests runs, so that no run starts while another warehouse may use the same name.
@@ -580,5 +598,5 @@ class NameCheck:
         return (
             self.answer
             if self.answered_s is not None
-            else self.store_answer(find_other_warehouse(instance, warehouse_path))
+            else self.store_answer(find_other_warehouse(instance, warehouse_names))
         )

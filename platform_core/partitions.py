@@ -13,9 +13,11 @@ from dredge.platform_core.table_card import TableCard
 _FORBIDDEN: Final = ("...", "\a", "\b", "\f", "\n", "\r", "\t", "\v", "\0")
 
 
-def partitions_definition(card: TableCard) -> dg.DynamicPartitionsDefinition | None:
+def partitions_definition(
+    card: TableCard, warehouse_names: names.WarehouseNames
+) -> dg.DynamicPartitionsDefinition | None:
     """Return the table's dynamic partitions, or None if the table has no partition keys."""
-    return dg.DynamicPartitionsDefinition(name=names.partitions_name(card.name)) if card.partitioned else None
+    return dg.DynamicPartitionsDefinition(name=warehouse_names.partitions_name(card.name)) if card.partitioned else None
 
 
 def usable_keys(keys: Iterable[str]) -> tuple[list[str], list[str]]:

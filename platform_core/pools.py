@@ -50,17 +50,20 @@ class ForgottenStep:
         )
 
 
-def assign_forgotten_steps(instance: dg.DagsterInstance, now_ms: int) -> list[ForgottenStep]:
-    """Assign free slots of Dredge's pools to the steps that wait for them, and return these steps.
+def assign_forgotten_steps(
+    instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, now_ms: int
+) -> list[ForgottenStep]:
+    """Assign free slots of a warehouse's pools to the steps that wait for them, and return these steps.
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         now_ms: epoch ms by the wall clock.
     """
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits or not storage.get_concurrency_run_ids():
         return []
-    pools = sorted(pool for pool in storage.get_concurrency_keys() if names.is_pool(pool))[:_MOST_POOLS]
+    pools = sorted(pool for pool in storage.get_concurrency_keys() if warehouse_names.is_pool(pool))[:_MOST_POOLS]
     forgotten = [
         step for pool, info in _read_pools(storage, pools).items() for step in _find_forgotten(pool, info, now_ms)
     ]

@@ -206,7 +206,7 @@ def compacted_totals(catalog: Catalog, following: int | None) -> pa.Table:
 
 def totals_key(warehouse_path: str) -> dg.AssetKey:
     """Return the key of the stream's asset, which is the key of the data asset of `carrier_daily` with ``_totals``."""
-    *parents, table_name = names.data_key(warehouse_path, TABLE).path
+    *parents, table_name = names.WarehouseNames.of(warehouse_path).data_key(TABLE).path
     return dg.AssetKey([*parents, f"{table_name}_totals"])
 
 
@@ -216,7 +216,7 @@ def stream_definitions(warehouse_path: str, settings: Settings) -> dg.Definition
 
     @dg.asset(
         key=key,
-        deps=[names.layout_key(warehouse_path, TABLE)],
+        deps=[names.WarehouseNames.of(warehouse_path).layout_key(TABLE)],
         description=f"Running totals per carrier: the sum of the changes that compactions of {TABLE} write "
         "(`changelog-producer = lookup`); the table itself is never read.",
         group_name=DATABASE,

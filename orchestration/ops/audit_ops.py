@@ -13,6 +13,7 @@ from dredge.checks.undo_protection import keep_for_undo
 from dredge.orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
 from dredge.platform_core import names
 from dredge.platform_core.health import refusal_of
+from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.obstacles import find_blocking_failure
 from dredge.platform_core.partitions import usable_keys
 from dredge.platform_core.policies import Policy, policy_source
@@ -62,7 +63,7 @@ def audit_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
         if audited >= config.tables:
             return
         store = warehouse.store(table)
-        blocked = find_blocking_failure(context.instance, names.layout_key(warehouse.path, table))
+        blocked = find_blocking_failure(context.instance, warehouse.names.layout_key(table))
         if blocked is not None:  # a newer, correct compaction would clear the failure of an older one
             context.log.info("%s: left alone: %s", table, blocked)
             return
@@ -89,9 +90,7 @@ def sort_by_last_audit(instance: dg.DagsterInstance, warehouse: WarehouseResourc
     Returns:
         The tables; never compared tables come first, then the least recently compared.
     """
-    keys = {
-        table: dg.AssetCheckKey(names.layout_key(warehouse.path, table), names.MERGED_VIEW_CHECK) for table in tables
-    }
+    keys = {table: dg.AssetCheckKey(warehouse.names.layout_key(table), names.MERGED_VIEW_CHECK) for table in tables}
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
     times = {key: record.create_timestamp for key, record in records.items()}
     return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
@@ -118,6 +117,7 @@ def _audit_table(
     Raises:
         TableFailed: the snapshots differ, or a file is damaged.
     """
+    launchpad = Launchpad(context.run, warehouse.names)
     try:
         try:
             report, note = compare_with_previous(warehouse, spark, table, published), ""
@@ -128,16 +128,16 @@ def _audit_table(
         context.log.info("%s: %s: it is audited next time", table, error)
         return
     except CorruptFile as error:
-        kept_files = keep_for_undo(warehouse.store(table), published, context.run, error)
+        kept_files = keep_for_undo(warehouse.store(table), published, launchpad, error)
         text = f"snapshot {published} cannot be trusted: {error}; {kept_files.text}"
         result = dg.AssetCheckResult(passed=False, description=text, metadata=kept_files.metadata)
     else:
-        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published, context.run)
+        kept_if_different = None if report.ok else keep_for_undo(warehouse.store(table), published, launchpad)
         result = to_check_result(report, f"{note}; by the nightly audit", kept_if_different)
     result = apply_severity(result, policy, names.MERGED_VIEW_CHECK)
     context.log.info("%s: %s", table, result.description)
     for partition in _changed_partitions(warehouse.store(table), published):
-        report_evaluation(context, names.layout_key(warehouse.path, table), result, partition)
+        report_evaluation(context, warehouse.names.layout_key(table), result, partition)
     if not result.passed:
         raise TableFailed(str(result.description))
 

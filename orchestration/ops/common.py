@@ -153,13 +153,13 @@ def report_failure(context: dg.OpExecutionContext, warehouse: WarehouseResource,
                 store = warehouse.store(table)
             except (DredgeError, OSError):
                 store = None
-            table_tag = {names.TAG_TABLE: names.table_value(table)}
+            table_tag = {names.TAG_TABLE: warehouse.names.table_value(table)}
             context.instance.add_run_tags(context.run_id, {**table_tag, **failure_tags(store, error)})
         if cause is None and not (isinstance(error, dg.Failure) and not error.allow_retries):
             raise  # a retry may follow; after the last one, the sensor `failures` reports the checks
         run = context.instance.get_run_by_id(context.run_id)
         if run is not None:
-            report_unevaluated(context.instance, run, names.layout_key(warehouse.path, table))
+            report_unevaluated(context.instance, warehouse.names, run, [warehouse.names.layout_key(table)])
         if cause is None or isinstance(error, dg.Failure):
             raise
         text = f"{table}: {error_name(cause)}: {' '.join(str(cause).split())}"

@@ -14,6 +14,7 @@ from dredge.checks.definition import apply_severity, limits_of, report_evaluatio
 from dredge.checks.expectations import SuitePlaces
 from dredge.orchestration.ops.common import fail_in_one_line, job_op, process_tables
 from dredge.platform_core import names
+from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.policies import policy_source
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.spark_resource import SparkResource
@@ -59,15 +60,16 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
         docs=docs_folder(context.instance) if config.data_docs else None,
         docs_url=Settings.from_environment(warehouse.environment()).data_docs_url,
     )
+    launchpad = Launchpad(context.run, warehouse.names)
     chosen = _choose_tables(describe_warehouse(warehouse), config)
 
     def evaluate(card: TableCard) -> None:
-        policy, asset = policies.of(card.name), names.data_key(warehouse.path, card.name)
+        policy, asset = policies.of(card.name), warehouse.names.data_key(card.name)
         checks = [declaration.name for declaration in declarations_of(card, policy)]
         selected = [check for check in checks if not config.checks or check in config.checks]
         failed = []
         # The event of each result is a line of the log, too.
-        for result in data_results(warehouse, spark, card, policy, selected, places, context.run):
+        for result in data_results(warehouse, spark, card, policy, selected, places, launchpad):
             report_evaluation(context, asset, result)
             failed += [] if result.passed else [str(result.check_name)]
         failed_text = f"; failed: {', '.join(failed)}" if failed else ""
@@ -129,8 +131,8 @@ def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, 
         policy = policy_source(warehouse.policy_file).current().of(config.table)
         limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
         report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
-    result = apply_severity(result_of(report, context.run), policy)
-    report_evaluation(context, names.data_key(warehouse.path, card.name), result)
+    result = apply_severity(result_of(report, Launchpad(context.run, warehouse.names)), policy)
+    report_evaluation(context, warehouse.names.data_key(card.name), result)
     report_result(context, config.table, result)
 
 

@@ -22,10 +22,10 @@ from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
 from dredge.platform_core.health import TableHealth, refusal_of, table_health
 from dredge.platform_core.metadata import (
+    Launchpad,
     cost_metadata,
     declined_table,
     health_metadata,
-    launch_link,
     level_diagram,
     number_metadata,
     plain_cell,
@@ -237,7 +237,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
     if names.TAG_PLAN not in context.run.tags:  # tag a run by hand like a sensor's run, so that it can be found
         reason = explain_empty_plan(chosen_plan) or "asked for by a person"
         single = partitions[0] if len(partitions) == 1 else None
-        tags = names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
+        tags = warehouse.names.run_tags(card.name, single, chosen_plan.hash, chosen_plan.action, reason)
         context.instance.add_run_tags(context.run_id, tags)
     for item in chosen_plan.items:
         context.log.info(", ".join(f"{name} {cell}" for name, cell in zip(item.columns, item.cells(), strict=True)))
@@ -247,7 +247,7 @@ def plan_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> str
     waits = approval_reason(warehouse, card.name, chosen_plan.action) if chosen_plan.items else ""
     if waits:
         context.add_output_metadata(
-            wait_for_approval(context, open_with_policy(warehouse, card.name), chosen_plan, waits)
+            wait_for_approval(context, warehouse.names, open_with_policy(warehouse, card.name), chosen_plan, waits)
         )
     return CHOSEN.dump_json(RunPlan(chosen_plan.to_json(), replaced, waits)).decode()
 
@@ -421,9 +421,9 @@ def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: 
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
-def apply_op(table: str) -> dg.OpDefinition:
+def apply_op(table: str, warehouse_names: names.WarehouseNames) -> dg.OpDefinition:
     """Return a table's op that applies a plan. The table's pool lets one such op run at a time."""
-    return copy_op(_apply_op, names.op_name("apply", table), names.table_pool(table))
+    return copy_op(_apply_op, warehouse_names.op_name("apply", table), warehouse_names.table_pool(table))
 
 
 @job_op(
@@ -741,7 +741,7 @@ def compare_published(
         else:
             verdict = _compare_snapshots(store, published)
         if not verdict.ok:
-            kept_files = keep_for_undo(store, published, context.run)
+            kept_files = keep_for_undo(store, published, Launchpad(context.run, warehouse.names))
             verdict = replace(verdict, text=f"{verdict.text}; {kept_files.text}")
     context.log.info(verdict.text)
     if verdict.ok:
@@ -755,7 +755,7 @@ def compare_published(
             description=verdict.text,
             metadata={"found by": "the run's own comparison", **undo},
         )
-        report_evaluation(context, names.layout_key(warehouse.path, table), result, partition)
+        report_evaluation(context, warehouse.names.layout_key(table), result, partition)
     raise dg.Failure(verdict.text, allow_retries=False)
 
 
@@ -806,11 +806,11 @@ def record_op(
         health = table_health(warehouse.store(card.name)).of_partitions(partitions_of(context))
     metadata = {
         **({} if card.refusal is not None else _state_metadata(warehouse, card.name, health)),
-        **outcome_metadata(context, card.name, applied, comparison),
+        **outcome_metadata(context, warehouse.names, card.name, applied, comparison),
     }
     if applied.published is not None:
         metadata |= _level_metadata(warehouse.store(card.name), applied.published, partitions_of(context))
-    metadata |= undo_metadata(context, card.name, applied)
+    metadata |= undo_metadata(context, warehouse.names, card.name, applied)
     metadata |= {**measurement_metadata(applied), **health_metadata(health)}
     if applied.published is not None:
         metadata |= {
@@ -847,12 +847,17 @@ def _state_metadata(warehouse: WarehouseResource, table: str, health: TableHealt
 
 
 def outcome_metadata(
-    context: dg.OpExecutionContext, table: str, applied: AppliedPlan, verdict: VerifyVerdict
+    context: dg.OpExecutionContext,
+    warehouse_names: names.WarehouseNames,
+    table: str,
+    applied: AppliedPlan,
+    verdict: VerifyVerdict,
 ) -> dict[str, dg.MetadataValue]:
     """Return metadata about the work of a run and the reasons for the work.
 
     Args:
         context: context of the op.
+        warehouse_names: names of the warehouse in Dagster.
         table: full name of the table.
         applied: the applied plan.
         verdict: result of the comparison.
@@ -871,7 +876,7 @@ def outcome_metadata(
     }
     if applied.waits:
         metadata["action"] = dg.MetadataValue.text(Reason.APPROVAL.value)
-        metadata |= waiting_metadata(context.run, table, applied.plan_hash, applied.waits)
+        metadata |= waiting_metadata(Launchpad(context.run, warehouse_names), table, applied.plan_hash, applied.waits)
     if applied.replaced:
         metadata["plan replaced"] = dg.MetadataValue.text(applied.replaced)
     if applied.left_alone:
@@ -888,7 +893,9 @@ def measurement_metadata(applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
     )
 
 
-def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPlan) -> dict[str, dg.MetadataValue]:
+def undo_metadata(
+    context: dg.OpExecutionContext, warehouse_names: names.WarehouseNames, table: str, applied: AppliedPlan
+) -> dict[str, dg.MetadataValue]:
     """Return a link to the job `undo` with a filled-in configuration; {} if the run did nothing that can be undone.
 
     The run's log and the run tag `dredge/undo` get the same information.
@@ -896,9 +903,9 @@ def undo_metadata(context: dg.OpExecutionContext, table: str, applied: AppliedPl
     if applied.published is None or not applied.ledger_run or applied.action not in UNDOABLE:
         return {}
     config = {"table": table, "run_id": applied.ledger_run}
-    context.log.info(f"to undo this run launch the job undo with {config}")
+    context.log.info(f"to undo this run launch the job {warehouse_names.definition('undo')} with {config}")
     context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: applied.ledger_run})
-    link = launch_link(context.run, "undo", config)
+    link = Launchpad(context.run, warehouse_names).link("undo", config)
     return {
         "undo": dg.MetadataValue.md(
             f"[launch the job undo]({link}) of {plain_cell(table)}: run_id {plain_cell(str(applied.ledger_run))}"
@@ -923,12 +930,12 @@ def _level_metadata(store: TableStore, published: int, partitions: Sequence[str]
     return {**pictures, "levels": dg.MetadataValue.md(level_diagram(before, after))}
 
 
-def layout_graph(table: str, name: str) -> dg.GraphDefinition:
+def layout_graph(table: str, warehouse_names: names.WarehouseNames) -> dg.GraphDefinition:
     """Return the graph that materialises one table's layout asset: observe, plan, apply, verify and record.
 
     All tables share the ops, except ``apply``, which has a pool per table.
     """
-    return copy_graph(_common_graph(), name, {_APPLY: apply_op(table)})
+    return copy_graph(_common_graph(), warehouse_names.node_name(table), {_APPLY: apply_op(table, warehouse_names)})
 
 
 _APPLY: Final = "apply"
@@ -937,7 +944,7 @@ _APPLY: Final = "apply"
 @cache
 def _common_graph() -> dg.GraphDefinition:
     observe, plan, verify, record = (op.alias(op.name) for op in (observe_op, plan_op, verify_op, record_op))
-    apply = apply_op("any.table").alias(_APPLY)
+    apply = apply_op("any.table", names.WarehouseNames("")).alias(_APPLY)
 
     @dg.graph(
         name="layout",

@@ -80,7 +80,9 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
     elif not by:
         problem = "`by` must name a person"
     elif not hours:
-        problem = _unknown_record(find_active_mutes(list_mutes(context.instance, now_ms), now_ms), tables, cause)
+        problem = _unknown_record(
+            find_active_mutes(list_mutes(context.instance, warehouse.names, now_ms), now_ms), tables, cause
+        )
     elif not matches and not tables.startswith(("sensor ", "the policy file")):
         problem = f"no table matches {visible(tables)!r}"
     elif not conditions:
@@ -88,6 +90,7 @@ def _record(context: dg.OpExecutionContext, warehouse: WarehouseResource, *, ack
     if problem:
         raise dg.Failure(f"nothing was recorded: {problem}", allow_retries=False)
     tags = mute_tags(
+        warehouse.names,
         acknowledged=acknowledged,
         cause=cause,
         tables=tables,

@@ -40,7 +40,7 @@ def resume_op(context: dg.OpExecutionContext, warehouse: WarehouseResource) -> N
         )
         raise dg.Failure(f"nothing was resumed: {problem}", allow_retries=False)
     for table in tables:
-        ended = find_suspension(context.instance, table)
+        ended = find_suspension(context.instance, warehouse.names, table)
         context.log.info(f"{table}: {f'resumed (it was {ended.text()})' if ended else 'was not suspended'}: {reason}")
-    marks = {names.resumed_tag(table): "yes" for table in tables}
+    marks = {warehouse.names.resumed_tag(table): "yes" for table in tables}
     context.instance.add_run_tags(context.run_id, {**marks, names.TAG_REASON: reason[:200]})

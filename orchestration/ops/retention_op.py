@@ -12,7 +12,6 @@ import dagster as dg
 from dredge.orchestration.ops.approval import approval_reason, wait_for_approval
 from dredge.orchestration.ops.common import TableFailed, TableUnreadable, job_op, process_tables
 from dredge.orchestration.ops.warehouse_ops import build_round
-from dredge.platform_core import names
 from dredge.platform_core.metadata import declined_table, number_metadata
 from dredge.platform_core.policies import Policies, policy_source
 from dredge.platform_core.resources.spark_resource import SparkResource
@@ -87,7 +86,7 @@ def _expire(
         TableFailed: an action failed; the message names the action.
         TableUnreadable: a part of the history cannot be read and does not expire; the other actions were applied.
     """
-    layout, policy = names.layout_key(warehouse.path, table), policies.of(table)
+    layout, policy = warehouse.names.layout_key(table), policies.of(table)
     try:
         store = warehouse.store(table)
     except DredgeError as error:  # the page of its asset shows the error; nothing can expire
@@ -112,7 +111,7 @@ def _expire(
             ]
             why = approval_reason(warehouse, table, action) if plan.items else ""
             if why:
-                wait_for_approval(context, store, plan, why)
+                wait_for_approval(context, warehouse.names, store, plan, why)
                 continue
             report = apply_plan(store, plan, runner, approved_by=f"dagster run {context.run_id}")
         except DredgeError as error:

@@ -145,13 +145,15 @@ def table_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
         plan = plan_maintenance(store, action.name, spark.task_runner(), **arguments)
         context.log.info(plan_log_line(plan))
         context.add_output_metadata(plan_metadata(plan))
-        tags = names.run_tags(table, None, plan.hash, action.name, explain_empty_plan(plan) or "asked for by a person")
+        tags = warehouse.names.run_tags(
+            table, None, plan.hash, action.name, explain_empty_plan(plan) or "asked for by a person"
+        )
         context.instance.add_run_tags(context.run_id, tags)
         for declined in plan.declined if not plan.items else ():
             context.log.info(f"{declined.subject}: declined: {declined.text}")
         why = f"planned only, by run {context.run_id}" if dry_run else approval_reason(warehouse, table, action.name)
         if plan.items and why:
-            context.add_output_metadata(wait_for_approval(context, store, plan, why))
+            context.add_output_metadata(wait_for_approval(context, warehouse.names, store, plan, why))
             return dg.Output(None)
         while plan.items:
             metadata = apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
@@ -183,7 +185,7 @@ def apply_plan_op(
         store = open_for_run(context, warehouse, config.table)
         plan = load_plan(store, config.hash.strip())
         context.log.info(f"{plan_log_line(plan)}, approved by {approver}")
-        tags = names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
+        tags = warehouse.names.run_tags(config.table, None, plan.hash, plan.action, f"approved by {approver}")
         context.instance.add_run_tags(context.run_id, tags)
         metadata = apply_and_report(
             context, warehouse, spark, store, plan, f"{approver} (dagster run {context.run_id})"
@@ -200,8 +202,8 @@ def open_for_run(context: dg.OpExecutionContext, warehouse: WarehouseResource, t
         TableNotFound: the table does not exist.
     """
     store = open_with_policy(warehouse, table)
-    context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: names.table_value(table)})
-    other = find_earlier_run(context.instance, context.run_id, table, names.layout_key(warehouse.path, table))
+    context.instance.add_run_tags(context.run_id, {names.TAG_TABLE: warehouse.names.table_value(table)})
+    other = find_earlier_run(context.instance, warehouse.names, context.run_id, table)
     if other is not None:
         text = f"{table}: run {other[:8]} is working on it: nothing was done; launch this again after it has ended"
         raise dg.Failure(text, allow_retries=False)
@@ -279,7 +281,7 @@ def apply_and_report(
         dg.Failure: a blocking check fails, an item of the plan failed, or the compared rows differ.
         PlanStale: no item of the plan fits the table any more.
     """
-    table, layout = store.name, names.layout_key(warehouse.path, store.name)
+    table, layout = store.name, warehouse.names.layout_key(store.name)
     touched: Sequence[str | None] = [None]
     if plan.action in {COMPACT, RECOVER}:  # failed checks of other partitions do not matter
         touched = (
@@ -309,8 +311,11 @@ def apply_and_report(
         verdict = VerifyVerdict(
             ok=True, level="V0", text="nothing to compare: no snapshot that must have the same rows as the previous one"
         )
-    metadata = {**outcome_metadata(context, table, done, verdict), "approved by": dg.MetadataValue.text(approved_by)}
-    metadata |= {**undo_metadata(context, table, done), **measurement_metadata(done)}
+    metadata = {
+        **outcome_metadata(context, warehouse.names, table, done, verdict),
+        "approved by": dg.MetadataValue.text(approved_by),
+    }
+    metadata |= {**undo_metadata(context, warehouse.names, table, done), **measurement_metadata(done)}
     if done.changed:
         materialised = _record(context, store, layout, metadata, "; ".join(done.lines), partitions if rewrote else None)
         if materialised:

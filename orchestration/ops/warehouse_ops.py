@@ -75,7 +75,11 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
     rules = build_round(context.instance, warehouse, unattended=config.unattended)
     if config.unattended:
         remaining = compute_budget(
-            context.instance, rules.policies, RunningRuns(context.instance), SystemClock().now_ms()
+            context.instance,
+            warehouse.names,
+            rules.policies,
+            RunningRuns(context.instance, warehouse.names),
+            SystemClock().now_ms(),
         )
         rules = replace(rules, budget=replace(remaining, in_turn=True))
     if rules.policies.trouble:
@@ -108,7 +112,7 @@ def maintain_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, sp
         return dg.Output(None)
     if config.unattended:  # these bytes count towards the hour's budget of the sensors
         context.instance.add_run_tags(
-            context.run_id, {names.bytes_tag(): str(sum(item.bytes_in for item in plan.items))}
+            context.run_id, {warehouse.names.bytes_tag(): str(sum(item.bytes_in for item in plan.items))}
         )
 
     def maintain(item: CombinedItem) -> None:
@@ -199,29 +203,35 @@ def _maintain_item(
             return
         why = approval_reason(warehouse, item.table, item.action)
         if why:
-            wait_for_approval(context, store, plan, why)
+            wait_for_approval(context, warehouse.names, store, plan, why)
             return
         apply_and_report(context, warehouse, spark, store, plan, f"dagster run {context.run_id}")
     except PlanStale as error:  # already applied, or the table changed: the next round plans again
         context.log.info(f"{item.table}: {item.action}: {error}")
     except dg.Failure as error:
         if store is not None and plan is not None:
-            _record_failure(context, store, plan, error)
+            _record_failure(context, warehouse, store, plan, error)
         raise TableFailed(error.description or str(error)) from error
     except DredgeError as error:
         if store is not None and plan is not None:
-            _record_failure(context, store, plan, error)
+            _record_failure(context, warehouse, store, plan, error)
         raise
 
 
-def _record_failure(context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, error: Exception) -> None:
+def _record_failure(
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    store: TableStore,
+    plan: MaintenancePlan,
+    error: Exception,
+) -> None:
     """Record a failure that no retry heals, so that later maintenance runs and sensors do not start the plan again."""
     recorded = sum(key.startswith(names.failure_tag_prefix()) for key in _run_tags(context))
     if recorded >= _MOST_RECORDED:
         return  # the others fail again in the next round, and are recorded then
     partitions = {str(getattr(item, "partition_text", "")) for item in plan.items}
     partition = partitions.pop() if len(partitions) == 1 else ""
-    tags = table_failure_tags(store, plan.hash, partition, error)
+    tags = table_failure_tags(warehouse.names, store, plan.hash, partition, error)
     if tags:
         context.instance.add_run_tags(context.run_id, tags)
 
@@ -240,13 +250,13 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
         unattended: whether no person started the round. Suspensions, and failures that no retry heals, apply only to
             unattended rounds.
     """
-    policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance)
-    recorded = cache(partial(list_failures, instance))
+    policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance, warehouse.names)
+    recorded = cache(partial(list_failures, instance, warehouse.names))
     lasting: dict[str, list[PermanentFailure]] = {}
 
     def known(table: str, partition: str) -> History:
-        layout = names.layout_key(warehouse.path, table)
-        suspended = find_suspension(instance, table) if unattended else None
+        layout = warehouse.names.layout_key(table)
+        suspended = find_suspension(instance, warehouse.names, table) if unattended else None
         return History(
             blocked=find_blocking_failure(instance, layout, partition or None),
             at_work=at_work.of(table, layout, anywhere=True),
@@ -255,13 +265,19 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
 
     def failures(store: TableStore) -> list[PermanentFailure]:
         if store.name not in lasting:
-            lasting[store.name] = find_lasting(instance, store, recorded().get(store.name, ()))
+            lasting[store.name] = find_lasting(instance, warehouse.names, store, recorded().get(store.name, ()))
         return lasting[store.name]
 
     return Round(policies, unattended, approved=True, known=known, failures=failures)
 
 
-def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: RunningRuns, now_ms: int) -> Budget:
+def compute_budget(
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    policies: Policies,
+    at_work: RunningRuns,
+    now_ms: int,
+) -> Budget:
     """Return the budget of the policies that remains at a time.
 
     The tables of running runs use up the limit of tables. The expected bytes of runs that sensors or schedules started
@@ -269,6 +285,7 @@ def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: Ru
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         policies: policies in force.
         at_work: running runs.
         now_ms: epoch ms of the wall clock.
@@ -276,7 +293,8 @@ def compute_budget(instance: dg.DagsterInstance, policies: Policies, at_work: Ru
     limit, spent = policies.bytes_an_hour, 0
     if limit is not None:
         since = datetime.datetime.fromtimestamp(now_ms / 1000 - _HOUR_SECONDS, datetime.UTC)
-        tags = [run.tags.get(names.bytes_tag(), "") for run in instance.get_runs(dg.RunsFilter(created_after=since))]
+        runs = instance.get_runs(dg.RunsFilter(created_after=since))
+        tags = [run.tags.get(warehouse_names.bytes_tag(), "") for run in runs]
         spent = sum(int(tag) for tag in tags if tag.isdigit())
     return Budget(limit, policies.concurrent_tables, spent, frozenset(at_work.tables()))
 
@@ -302,7 +320,9 @@ def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource
         plan = plan_maintenance(store, "orphans", spark.task_runner(), **arguments)
         if not plan.items:
             return
-        metadata = wait_for_approval(context, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC")
+        metadata = wait_for_approval(
+            context, warehouse.names, store, plan, f"weekly plan of {utc_text(store.clock.now_ms())} UTC"
+        )
         freed = f"{count_text(len(plan.items), 'file')}, {size_text(plan.estimate.bytes_freed)}"
         plans[table] = f"{freed}: {metadata['waits for approval'].value}"
 

@@ -5,12 +5,15 @@ Checks that the run planned and never evaluated keep their earlier results.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from dredge.checks.unevaluated import names_of, report_unevaluated
 from dredge.platform_core import names
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import LedgerResource
+from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import DredgeError
 
 DESCRIPTION = (
@@ -19,12 +22,23 @@ DESCRIPTION = (
 )
 
 
-def failure_sensor(settings: Settings) -> dg.SensorDefinition:
+def failure_sensor(
+    cards: Sequence[TableCard], warehouse_names: names.WarehouseNames, settings: Settings
+) -> dg.SensorDefinition:
     """Return the sensor that records each failed run in the ledger (run history) of the run's table.
 
     For each failed run the sensor also logs which planned checks the run did not evaluate. A run of no single table is
-    not recorded; only the tick's skip message names it.
+    not recorded; only the tick's skip message names it. Runs and checks of other assets of the code location are left
+    alone.
+
+    Args:
+        cards: descriptions of the tables in the loaded definitions.
+        warehouse_names: names of the warehouse in Dagster.
+        settings: intervals of the sensors.
     """
+    own_assets = frozenset(
+        key for card in cards for key in (warehouse_names.data_key(card.name), warehouse_names.layout_key(card.name))
+    )
 
     @dg.run_failure_sensor(
         name=names.FAILURE_SENSOR,
@@ -35,11 +49,12 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition:
     def failures(context: dg.RunFailureSensorContext, ledger: LedgerResource) -> dg.SkipReason:
         run = context.dagster_run
         # The ops of the run may have added tags after the run was created.
-        kept = report_unevaluated(context.instance, context.instance.get_run_by_id(run.run_id) or run)
+        tagged_run = context.instance.get_run_by_id(run.run_id) or run
+        kept = report_unevaluated(context.instance, warehouse_names, tagged_run, own_assets)
         if kept:
             text = f"run {run.run_id[:8]} did not evaluate {names_of(kept)}: earlier results still apply"
             context.log.info(text)
-        table = names.table_of(run.tags)
+        table = warehouse_names.table_of(run.tags)
         if table is None:
             return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} failed; it belongs to no single table")
         try:

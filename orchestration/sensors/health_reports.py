@@ -62,8 +62,8 @@ class HealthReporter:
     Dagster, so that a restart reports no data version twice.
     """
 
-    def __init__(self, warehouse_path: str) -> None:
-        self._path = warehouse_path
+    def __init__(self, warehouse_names: names.WarehouseNames) -> None:
+        self._names = warehouse_names
         self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
         self._unfilled: dict[str, set[str]] = {}
         self._reported: dict[str, TableStatus] = {}
@@ -76,7 +76,7 @@ class HealthReporter:
 
     def last_reports(self, tables: Sequence[OpenTable], instance: dg.DagsterInstance) -> LastReports:
         """Return the newest reports about the tables in Dagster, for `events`; the storage is queried on first use."""
-        return LastReports(instance, self._path, tables)
+        return LastReports(instance, self._names, tables)
 
     def state_events(
         self, tables: Iterable[tuple[OpenTable, TableStatus]], most: int = STATES_A_TICK
@@ -105,7 +105,7 @@ class HealthReporter:
             events += 1
             self._reported[table.name] = status
             yield dg.AssetObservation(
-                names.layout_key(self._path, table.name),
+                self._names.layout_key(table.name),
                 description=status.line(table.now.table_ms),
                 metadata={**_state_entries(table, status), **plotted_metadata(table.health)},
             )
@@ -128,7 +128,7 @@ class HealthReporter:
             self._seen.pop(status.table, None)  # once it can be opened again, its health is reported in any case
             line = status.line(now_ms)
             yield dg.AssetObservation(
-                names.layout_key(self._path, status.table),
+                self._names.layout_key(status.table),
                 description=line,
                 metadata=state_metadata(line, status.next_step(), now_ms),
             )
@@ -154,7 +154,7 @@ class HealthReporter:
                 yield from self._events_and_alert(table, reports)
 
     def _events_and_alert(self, table: OpenTable, reports: LastReports) -> Iterator[AssetEvent]:
-        layout, layout_materialised = names.layout_key(self._path, table.name), False
+        layout, layout_materialised = self._names.layout_key(table.name), False
         for event in self._events(table, reports, layout):
             layout_materialised |= isinstance(event, dg.AssetMaterialization) and event.asset_key == layout
             yield event
@@ -182,7 +182,7 @@ class HealthReporter:
         shapes = {item.text: hash(item.shape) for item in health.partitions}
         self._seen[table.name] = ((health.snapshot, health.commit), shapes)
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
-        data = names.data_key(self._path, table.name)
+        data = self._names.data_key(table.name)
         reported = self._written_partitions(table, reports, data, set(shapes)) if shapes else set()
         # The newest partitions first: they matter most, and the first tick must not flood the daemon.
         due = sorted(
@@ -322,12 +322,14 @@ class LastReports:
         instance: Dagster instance to query.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, warehouse_path: str, tables: Sequence[OpenTable]) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, tables: Sequence[OpenTable]
+    ) -> None:
         self.instance = instance
-        self._path = warehouse_path
-        self._data = [names.data_key(warehouse_path, table.name) for table in tables]
-        self._layouts = [names.layout_key(warehouse_path, table.name) for table in tables]
-        self._ranking = names.warehouse_health_key(warehouse_path)
+        self._names = warehouse_names
+        self._data = [warehouse_names.data_key(table.name) for table in tables]
+        self._layouts = [warehouse_names.layout_key(table.name) for table in tables]
+        self._ranking = warehouse_names.warehouse_health_key()
 
     @cached_property
     def materialised(self) -> Mapping[dg.AssetKey, dg.EventLogEntry | None]:
@@ -337,7 +339,7 @@ class LastReports:
 
     def other_warehouse(self) -> str | None:
         """Return the conflict with an equally named warehouse in the same Dagster instance, or None."""
-        return find_other_in_event(self.materialised.get(self._ranking), self._path)
+        return find_other_in_event(self.materialised.get(self._ranking), self._names)
 
     @cached_property
     def evaluated(self) -> frozenset[dg.AssetCheckKey]:

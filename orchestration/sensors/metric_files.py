@@ -53,14 +53,14 @@ def alert_samples(findings: Sequence[Finding], now_ms: int) -> Iterator[Sample]:
 
 
 def write_metrics(
-    warehouse_path: str, subject: str, samples: Iterator[Sample], environment: Mapping[str, str]
+    warehouse_names: names.WarehouseNames, subject: str, samples: Iterator[Sample], environment: Mapping[str, str]
 ) -> Path | None:
     """Write samples into the folder ``DREDGE_METRICS_DIR``, as the file ``dredge_<subject>_<warehouse>.prom``.
 
     A failure is logged: metrics must not stop a sensor or a job.
 
     Args:
-        warehouse_path: path or address of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         subject: subject of the samples, "states" or "alerts".
         samples: metric values with labels.
         environment: environment variables.
@@ -71,7 +71,7 @@ def write_metrics(
     folder = environment.get(METRICS_VARIABLE, "").strip()
     if not folder:
         return None
-    file = Path(folder).expanduser() / f"dredge_{subject}_{names.warehouse_name(warehouse_path)}.prom"
+    file = Path(folder).expanduser() / f"dredge_{subject}_{warehouse_names.first}.prom"
     draft = file.with_name(f".{file.name}.{os.getpid()}")  # the collector reads only names that end in .prom
     try:
         draft.write_text(format_metrics(samples), encoding="utf-8")

@@ -143,7 +143,7 @@ class RunRequestBuilder:
         """
         self.instance, self.warehouse = instance, warehouse
         self.claims: Final = claims or BudgetClaims().begin_tick("")
-        self._at_work = RunningRuns(instance)
+        self._at_work = RunningRuns(instance, warehouse.names)
         self._suspended: dict[str, Suspension | None] = {}
         self._lasting: dict[str, list[PermanentFailure]] = {}
         self._requested: list[_Requested] = []
@@ -151,13 +151,13 @@ class RunRequestBuilder:
 
     @cached_property
     def _recorded(self) -> Mapping[str, Sequence[PermanentFailure]]:
-        return list_failures(self.instance)
+        return list_failures(self.instance, self.warehouse.names)
 
     def _failures(self, store: TableStore) -> list[PermanentFailure]:
         """Return the failures of a table that no retry heals and that still hold."""
         if store.name not in self._lasting:
             recorded = self._recorded.get(store.name, ())
-            self._lasting[store.name] = find_lasting(self.instance, store, recorded)
+            self._lasting[store.name] = find_lasting(self.instance, self.warehouse.names, store, recorded)
         return self._lasting[store.name]
 
     def budget(self, policies: Policies) -> Budget:
@@ -170,9 +170,9 @@ class RunRequestBuilder:
         keys = sorted({claim.run_key for claim in self.claims.pending if claim.run_key})
         tags: dict[str, str | list[str]] = {RUN_KEY_TAG: keys}
         created = self.instance.get_runs(dg.RunsFilter(tags=tags)) if keys else ()
-        budget = compute_budget(self.instance, policies, self._at_work, wall_ms())
+        budget = compute_budget(self.instance, self.warehouse.names, policies, self._at_work, wall_ms())
         # A run may have been created after the running runs were read.
-        working = (names.table_of(run.tags) for run in created if not run.is_finished)
+        working = (self.warehouse.names.table_of(run.tags) for run in created if not run.is_finished)
         budget = replace(budget, at_work=budget.at_work.union(table for table in working if table is not None))
         return self.claims.add_pending(budget, {run.tags[RUN_KEY_TAG] for run in created})
 
@@ -229,11 +229,11 @@ class RunRequestBuilder:
             config |= {"full": False, "arguments": due.sort.arguments}
         request = dg.RunRequest(
             run_key=names.run_key(name, partition, plan.base_snapshot, plan.hash, decision.attempt),
-            asset_selection=[names.layout_key(self.warehouse.path, name)],
-            run_config={"ops": {names.node_name(self.warehouse.path, name): {"config": config}}},
+            asset_selection=[self.warehouse.names.layout_key(name)],
+            run_config={"ops": {self.warehouse.names.node_name(name): {"config": config}}},
             tags={
-                **names.run_tags(name, partition, plan.hash, action, decision.text),
-                names.bytes_tag(): str(decision.cost),
+                **self.warehouse.names.run_tags(name, partition, plan.hash, action, decision.text),
+                self.warehouse.names.bytes_tag(): str(decision.cost),
             },
             partition_key=partition,
         )
@@ -301,12 +301,10 @@ class RunRequestBuilder:
         return dg.RunRequest(
             run_key=names.run_key(name, subjects_text, plan.base_snapshot, plan.hash),
             asset_selection=items[0].request.asset_selection,
-            run_config={
-                "ops": {names.node_name(self.warehouse.path, name): {"config": {"plan": plan.hash, "full": full}}}
-            },
+            run_config={"ops": {self.warehouse.names.node_name(name): {"config": {"plan": plan.hash, "full": full}}}},
             tags={
-                **names.run_tags(name, None, plan.hash, "compact full" if full else "compact", text),
-                names.bytes_tag(): str(sum(item.decision.cost for item in items)),
+                **self.warehouse.names.run_tags(name, None, plan.hash, "compact full" if full else "compact", text),
+                self.warehouse.names.bytes_tag(): str(sum(item.decision.cost for item in items)),
                 names.RANGE_TAG: partitions[0],
                 names.RANGE_END_TAG: partitions[-1],
                 names.TAG_PARTITIONS: json.dumps(partitions),
@@ -330,7 +328,7 @@ class RunRequestBuilder:
             out_of_turns: why the caller cannot plan any more work now, or "".
         """
         name, partition, now = table.name, subject.partition or None, table.now
-        layout, policy = names.layout_key(self.warehouse.path, name), table.policy_of(subject.state)
+        layout, policy = self.warehouse.names.layout_key(name), table.policy_of(subject.state)
         refused = partition is not None and bool(usable_keys([partition])[1])
         history = History(budget, out_of_turns, unusable_name=refused)
         decision = decide(subject, policy, history, now)
@@ -380,7 +378,7 @@ class RunRequestBuilder:
             partition: path of the partition, or None for the whole table.
         """
         if name not in self._suspended:
-            self._suspended[name] = find_suspension(self.instance, name)
+            self._suspended[name] = find_suspension(self.instance, self.warehouse.names, name)
         suspended = self._suspended[name]
         return replace(
             history,
@@ -400,12 +398,13 @@ class RunRequestBuilder:
         """
         if not planned.hash:
             return replace(history, plan=planned)
-        tries = _finished_runs(self.instance, table.name, subject.partition or None, planned.hash)
+        partition = subject.partition or None
+        tries = _finished_runs(self.instance, self.warehouse.names, table.name, partition, planned.hash)
         if any(item.together for item in tries):
             # One partition may have failed the run of all, so each is tried on its own, without waiting.
             self._failed_together |= {planned.hash for item in tries if item.ending is RunResult.FAILED}
             tries = [item for item in tries if not item.together or item.ending is not RunResult.FAILED]
-        since = read_resume_ms(self.instance, table.name) if tries else 0
+        since = read_resume_ms(self.instance, self.warehouse.names, table.name) if tries else 0
         failures = self._failures(table.store)
         return replace(history, plan=planned, tries=tries, resumed_ms=since, failures=failures)
 
@@ -465,20 +464,27 @@ def plan_text(plan: MaintenancePlan) -> str:
     return items[0].reason if len(items) == 1 else f"{items[0].reason} (and {more})"
 
 
-def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | None, plan: str) -> list[FinishedRun]:
+def _finished_runs(
+    instance: dg.DagsterInstance,
+    warehouse_names: names.WarehouseNames,
+    table: str,
+    partition: str | None,
+    plan: str,
+) -> list[FinishedRun]:
     """Return the finished runs of a plan, newest first, including runs that a person started.
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         table: full name of the table.
         partition: path of the partition, or None for the whole table.
         plan: hash of the plan.
     """
     statuses = list(_ENDINGS)
-    tags = {**_tags(table, partition), names.TAG_PLAN: plan}
+    tags = {**_tags(warehouse_names, table, partition), names.TAG_PLAN: plan}
     records = list(instance.get_run_records(dg.RunsFilter(tags=tags, statuses=statuses), limit=_MOST_TRIES))
     if partition is not None:  # runs over several partitions have a plan of their own
-        tags = {**_tags(table, None), names.planned_tag(plan): "yes"}
+        tags = {**_tags(warehouse_names, table, None), names.planned_tag(plan): "yes"}
         records += instance.get_run_records(dg.RunsFilter(tags=tags, statuses=statuses), limit=_MOST_TRIES)
         records.sort(key=lambda record: record.storage_id, reverse=True)
     return [
@@ -492,8 +498,8 @@ def _finished_runs(instance: dg.DagsterInstance, table: str, partition: str | No
     ]
 
 
-def _tags(table: str, partition: str | None) -> dict[str, str | list[str]]:
+def _tags(warehouse_names: names.WarehouseNames, table: str, partition: str | None) -> dict[str, str | list[str]]:
     return {
-        names.TAG_TABLE: names.table_value(table),
+        names.TAG_TABLE: warehouse_names.table_value(table),
         **({} if partition is None else {names.PARTITION_TAG: partition}),
     }

@@ -28,7 +28,7 @@ IDLE_DESCRIPTION: Final = (
 
 def sorted_run_sensor(
     cards: Sequence[TableCard],
-    warehouse_path: str,
+    warehouse_names: names.WarehouseNames,
     policies: PolicySource,
     settings: Settings,
     board: StatusBoard | None = None,
@@ -37,34 +37,41 @@ def sorted_run_sensor(
 
     Args:
         cards: descriptions of the tables in the loaded definitions.
-        warehouse_path: path or address of the warehouse.
+        warehouse_names: names of the warehouse in Dagster.
         policies: source of the current policies.
         settings: intervals and budgets.
         board: statuses that this sensor shares with the other table sensor, or None to share none.
     """
-    reporter, shared = HealthReporter(warehouse_path), board or StatusBoard()
+    reporter, shared = HealthReporter(warehouse_names), board or StatusBoard()
     sweep = TableSweep(cards, policies, settings, DecisionScope.SORTED_RUNS, reporter, alert_lines, board=shared)
-    return _table_sensor(names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)
+    return _table_sensor(warehouse_names, names.SORTED_RUN_SENSOR, SORTED_RUN_DESCRIPTION, sweep)
 
 
 def idle_sensor(
-    cards: Sequence[TableCard], policies: PolicySource, settings: Settings, board: StatusBoard | None = None
+    cards: Sequence[TableCard],
+    warehouse_names: names.WarehouseNames,
+    policies: PolicySource,
+    settings: Settings,
+    board: StatusBoard | None = None,
 ) -> dg.SensorDefinition:
     """Return the sensor that compacts idle partitions.
 
     Args:
         cards: descriptions of the tables in the loaded definitions.
+        warehouse_names: names of the warehouse in Dagster.
         policies: source of the current policies.
         settings: intervals and budgets.
         board: statuses that this sensor shares with the other table sensor, or None to share none.
     """
     sweep = TableSweep(cards, policies, settings, DecisionScope.IDLE, board=board or StatusBoard())
-    return _table_sensor(names.IDLE_SENSOR, IDLE_DESCRIPTION, sweep)
+    return _table_sensor(warehouse_names, names.IDLE_SENSOR, IDLE_DESCRIPTION, sweep)
 
 
-def _table_sensor(name: str, description: str, sweep: TableSweep) -> dg.SensorDefinition:
+def _table_sensor(
+    warehouse_names: names.WarehouseNames, name: str, description: str, sweep: TableSweep
+) -> dg.SensorDefinition:
     @dg.sensor(
-        name=name,
+        name=warehouse_names.definition(name),
         # No own job: runs of layouts are those that "Materialize" starts. One selection covers any number of tables.
         asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=sweep.settings.sensor_seconds,

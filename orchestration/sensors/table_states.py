@@ -161,7 +161,7 @@ def find_conditions(
         warehouse: the warehouse.
         tables: full names of the tables.
     """
-    layouts = {table: names.layout_key(warehouse.path, table) for table in tables}
+    layouts = {table: warehouse.names.layout_key(table) for table in tables}
     conditions: dict[str, list[Condition]] = {table: [] for table in tables}
     for failure in iterate_lasting(instance, warehouse, tables):
         state = TableState.CORRUPT if failure.is_corrupt else TableState.FAILING
@@ -177,7 +177,7 @@ def find_conditions(
         )
     for table, check in find_failed_checks(instance, layouts).items():
         conditions[table].append(Condition(TableState.BLOCKED, check.text, check.since_ms, check.run_id))
-    for table, failed in list_suspensions(instance, at_least=1).items():
+    for table, failed in list_suspensions(instance, warehouse.names, at_least=1).items():
         if table not in conditions:
             continue
         state, text = TableState.SUSPENDED, failed.text()
@@ -185,7 +185,7 @@ def find_conditions(
             newest = "its last run" if failed.failures == 1 else f"its last {failed.failures} runs"
             state, text = TableState.FAILING, f"{newest} failed ({failed.run_id[:8]})"
         conditions[table].append(Condition(state, text, failed.since_ms, failed.run_id))
-    running = RunningRuns(instance)
+    running = RunningRuns(instance, warehouse.names)
     for table, layout in layouts.items():
         run_id = running.of(table, layout, anywhere=True)
         if run_id is not None:

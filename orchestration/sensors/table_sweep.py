@@ -16,7 +16,6 @@ from dredge.orchestration.sensors.run_requests import RUNS_A_TICK, RunRequestBui
 from dredge.orchestration.sensors.status_board import StatusBoard
 from dredge.orchestration.sensors.table_cache import OpenTable, decline_unreadable, open_table, wall_ms
 from dredge.orchestration.sensors.table_states import queue_of
-from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import read_tick_end
 from dredge.platform_core.obstacles import NameCheck
 from dredge.platform_core.partitions import usable_keys
@@ -366,7 +365,7 @@ class TableSweep:
             except InvalidOption as error:  # ages are unknown: reported once per tick, not for every table
                 stopped = str(error)
         if stopped is None:
-            stopped = self.name_check.refresh_if_old(context.instance, warehouse.path)
+            stopped = self.name_check.refresh_if_old(context.instance, warehouse.names)
         if stopped is not None:
             return _skip_tick(context, stopped, cursor)
         if not self.cards:
@@ -384,7 +383,7 @@ class TableSweep:
         try:
             self._visit_tables(builder, policies, pending, result)
             if result.requests or result.partitions:
-                stopped = self.name_check.refresh_if_unknown(context.instance, warehouse.path)
+                stopped = self.name_check.refresh_if_unknown(context.instance, warehouse.names)
         except _NameConflict as error:
             stopped = str(error)
         except BaseException:
@@ -529,10 +528,9 @@ class TableSweep:
             return final
 
         def order_of(table: str) -> list[str]:
-            added = [
-                request for request in result.partitions if request.partitions_def_name == names.partitions_name(table)
-            ]
-            known = builder.instance.get_dynamic_partitions(names.partitions_name(table))
+            name = builder.warehouse.names.partitions_name(table)
+            added = [request for request in result.partitions if request.partitions_def_name == name]
+            known = builder.instance.get_dynamic_partitions(name)
             return [*known, *(key for request in added for key in request.partition_keys)]
 
         final = decide_in_order(due, builder.budget(policies), settle, self.no_turn)
@@ -606,10 +604,11 @@ class TableSweep:
             )
             commit = (table.health.snapshot, table.health.commit)
             if usable and self.known_partitions.get(card.name) != commit:
-                known = set(builder.instance.get_dynamic_partitions(names.partitions_name(card.name)))
+                name = builder.warehouse.names.partitions_name(card.name)
+                known = set(builder.instance.get_dynamic_partitions(name))
                 missing = [key for key in usable if key not in known]
                 if missing:
-                    result.partitions.append(dg.AddDynamicPartitionsRequest(names.partitions_name(card.name), missing))
+                    result.partitions.append(dg.AddDynamicPartitionsRequest(name, missing))
                 else:
                     self.known_partitions[card.name] = commit
             result.lines += [

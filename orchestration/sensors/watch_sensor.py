@@ -108,7 +108,7 @@ def _find_small_files(table: OpenTable, policy: Policy, now_ms: int) -> list[Fin
     return find_small_files(table.name, judge_small_files(condition, limits), judge_file_size(condition, limits))
 
 
-def _find_in_pools(instance: dg.DagsterInstance) -> list[Finding]:
+def _find_in_pools(instance: dg.DagsterInstance, warehouse: WarehouseResource) -> list[Finding]:
     """Heal steps that wait for a Dagster pool although the pool has a free slot, and return a finding for each.
 
     Dagster can miss to wake up such a step. The step gets the free slot here.
@@ -121,7 +121,7 @@ def _find_in_pools(instance: dg.DagsterInstance) -> list[Finding]:
             step.text(),
             run_id=step.run_id,
         )
-        for step in assign_forgotten_steps(instance, wall_ms())
+        for step in assign_forgotten_steps(instance, warehouse.names, wall_ms())
     ]
 
 
@@ -228,7 +228,10 @@ class Watch:
             else []
         )
         table_findings = [finding for card in self.cards for finding in self.findings_by_table.get(card.name, ())]
-        in_dagster = [*_find_in_pools(context.instance), *self._find_in_dagster(context.instance, warehouse, awake)]
+        in_dagster = [
+            *_find_in_pools(context.instance, warehouse),
+            *self._find_in_dagster(context.instance, warehouse, awake),
+        ]
         findings = [*trouble, *in_dagster, *table_findings]
         lines = [f"{visited} tables visited: {len(findings)} findings", *(finding.line() for finding in findings)]
         if pending:
@@ -237,7 +240,7 @@ class Watch:
                 f"next is {pending[0].name}"
             )
         if len(self.findings_by_table) == len(self.cards):
-            mutes = find_active_mutes(list_mutes(context.instance, wall_ms()), wall_ms())
+            mutes = find_active_mutes(list_mutes(context.instance, warehouse.names, wall_ms()), wall_ms())
 
             def record(states: Mapping[str, ChannelState]) -> None:
                 _record_sent(context.instance, warehouse, cursor.tick + 1, states)
@@ -245,7 +248,7 @@ class Watch:
             origin = _message_digest(context.cursor or "")
             state = self._send_alerts(warehouse, policies, findings, mutes, state, lines, record, origin)
             self._sent = (cursor.tick + 1, state)
-            write_metrics(warehouse.path, "alerts", alert_samples(findings, wall_ms()), self.environment)
+            write_metrics(warehouse.names, "alerts", alert_samples(findings, wall_ms()), self.environment)
         lines = self.tick_log.lines(lines)
         for line in lines:
             context.log.info(line)
@@ -342,9 +345,9 @@ class Watch:
         yield from find_permanent_failures(iterate_lasting(instance, warehouse, tables))
         unreadable = read_unreadable_tables(instance, warehouse)
         yield from find_unmaintained({table: item.text for table, item in unreadable.items()}, tables)
-        for table, suspended in sorted(list_suspensions(instance).items()):
+        for table, suspended in sorted(list_suspensions(instance, warehouse.names).items()):
             yield Finding(table, AlertCondition.SUSPENDED, Severity.ERROR, suspended.text(), run_id=suspended.run_id)
-        layouts = {card.name: names.layout_key(warehouse.path, card.name) for card in self.cards}
+        layouts = {card.name: warehouse.names.layout_key(card.name) for card in self.cards}
         for table, check in sorted(find_failed_checks(instance, layouts).items()):
             yield Finding(
                 table,
@@ -383,7 +386,7 @@ class Watch:
                 "; ".join(f"{finding.trouble}: {finding.text}" for finding in table_findings) or "nothing any more"
             )
             yield dg.AssetObservation(
-                names.layout_key(warehouse.path, card.name),
+                warehouse.names.layout_key(card.name),
                 description=description,
                 metadata={
                     "watch": dg.MetadataValue.text(description),
@@ -486,7 +489,7 @@ class Watch:
             return before
         first = before.origin or origin
         alert = Alert(
-            names.warehouse_name(warehouse.path),
+            warehouse.names.first,
             [cause.line() for cause in causes],
             group_ended(message.over),
             message.standing,
@@ -511,7 +514,7 @@ class Watch:
         links: dict[str, str] = {}
         subject, base = cause.subjects[0], self.settings.ui_url
         if base and any(card.name == subject for card in self.cards):
-            path = "/".join(quote(part, safe="") for part in names.layout_key(warehouse.path, subject).path)
+            path = "/".join(quote(part, safe="") for part in warehouse.names.layout_key(subject).path)
             links["asset"] = f"{base}/assets/{path}"
         if base and cause.run_id:
             links["run"] = f"{base}/runs/{quote(cause.run_id, safe='')}"
@@ -631,7 +634,7 @@ def _read_channels(text: str | None) -> dict[str, ChannelState]:
 
 
 def _record_key(warehouse: WarehouseResource) -> str:
-    return f"dredge/watch/{names.warehouse_name(warehouse.path)}"
+    return f"dredge/watch/{warehouse.names.first}"
 
 
 def _record_sent(

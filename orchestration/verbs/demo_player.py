@@ -126,7 +126,7 @@ class DemoPlayer:
         runs = self._wait_for_runs(start_seconds)
         self.say(f"{tick.name}   {describe_batches(tick)}: {len(runs)} runs")
         for run in sorted(runs, key=lambda item: item.created):
-            self.say(f"     {', '.join(_subjects(run))}: {run.tags[names.TAG_REASON]}")
+            self.say(f"     {', '.join(_subjects(run, self.warehouse.names))}: {run.tags[names.TAG_REASON]}")
         self._compare_decisions(tick.name, first, due, runs)
         if runs:
             newest = self._newest_snapshots()
@@ -190,7 +190,9 @@ class DemoPlayer:
         ended = -1
         while True:  # a busy machine is slow, not stuck: the deadline restarts with every run that ends
             for _ in _poll("the end of the maintenance runs"):
-                runs = [run for run in self.client.runs() if names.table_of(run.tags) and run.created > since]
+                runs = [
+                    run for run in self.client.runs() if self.warehouse.names.table_of(run.tags) and run.created > since
+                ]
                 if all(run.finished for run in runs):
                     return [self._require_success(run) for run in runs]
                 before, ended = ended, sum(run.finished for run in runs)
@@ -305,7 +307,7 @@ class DemoPlayer:
 
     def _read_alerts(self, table: str) -> list[CheckResult]:
         identifier = next(item.identifier for item in TABLES if item.name == table)
-        layout = names.layout_key(self.warehouse.path, identifier)
+        layout = names.WarehouseNames.of(self.warehouse.path).layout_key(identifier)
         return self.client.check_results(layout.path, names.BACKLOG_CHECK)
 
     def _find_due_work(self, versions: Mapping[str, int]) -> set[tuple[str, str]]:
@@ -334,7 +336,7 @@ class DemoPlayer:
         self, tick: str, ticks: dict[str, SensorTick], due: set[tuple[str, str]], runs: Sequence[Run]
     ) -> None:
         # One sensor's run may be done before the other one looks.
-        started = {subject: run.created for run in runs for subject in _subjects(run)}
+        started = {subject: run.created for run in runs for subject in _subjects(run, self.warehouse.names)}
         for item in expected_decisions(tick):
             sensor_tick = ticks[item.sensor]
             compacting = item.subject in started and started[item.subject] < (sensor_tick.ended or 0.0)
@@ -455,9 +457,13 @@ class DemoPlayer:
         The stream reads only compacted rows.
         """
         name = carrier_totals.TABLE
-        config = {"ops": {names.node_name(self.warehouse.path, name): {"config": {"full": True}}}}
+        config = {"ops": {names.WarehouseNames.of(self.warehouse.path).node_name(name): {"config": {"full": True}}}}
         self._wait_until_finished(
-            self.client.launch(ASSET_JOB, run_config=config, assets=[names.layout_key(self.warehouse.path, name).path])
+            self.client.launch(
+                ASSET_JOB,
+                run_config=config,
+                assets=[names.WarehouseNames.of(self.warehouse.path).layout_key(name).path],
+            )
         )
         self._check_totals("T4")
 
@@ -524,7 +530,9 @@ class DemoPlayer:
             (line for line in tick.text.splitlines() if line.startswith(f"{PLANES.identifier}: ")), "nothing"
         )
         self._record_extra(f"the tick says of {PLANES.name}: {WATCHING}", WATCHING in tick_line, f"it says {tick_line}")
-        ours = [run.run_id[:8] for run in self.client.runs() if names.table_of(run.tags) == PLANES.identifier]
+        ours = [
+            run.run_id[:8] for run in self.client.runs() if self.warehouse.names.table_of(run.tags) == PLANES.identifier
+        ]
         self._record_extra(f"the platform started no run for {PLANES.name} all year", not ours, f"it started {ours}")
         self._wait_until_finished(
             self.client.launch(ASSET_JOB, assets=[marts.FLEET.key.path])
@@ -552,9 +560,9 @@ class DemoPlayer:
         return paths
 
 
-def _subjects(run: Run) -> list[str]:
+def _subjects(run: Run, warehouse_names: names.WarehouseNames) -> list[str]:
     """Return ``db.table``, or ``db.table/partition`` for each partition, that a maintenance run worked on."""
-    table, partition = names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
+    table, partition = warehouse_names.table_of(run.tags), run.tags.get(names.TAG_PARTITION)
     if names.TAG_PARTITIONS in run.tags:
         return [f"{table}/{path}" for path in parse_json(run.tags[names.TAG_PARTITIONS])]
     return [str(table) if partition is None else f"{table}/{partition}"]

@@ -150,11 +150,11 @@ def _show_links(story: DemoPlayer, say: Callable[[str], None]) -> None:
         say: prints a line.
     """
     url, warehouse_path = story.client.url, story.warehouse.path
-    ranking = names.warehouse_health_key(warehouse_path).path
+    ranking = names.WarehouseNames.of(warehouse_path).warehouse_health_key().path
     story.client.launch(ASSET_JOB, assets=[ranking])  # the schedule that makes it is off here
-    layout = "/".join(names.layout_key(warehouse_path, TABLES[0].identifier).path)
+    layout = "/".join(names.WarehouseNames.of(warehouse_path).layout_key(TABLES[0].identifier).path)
     totals = "/".join(totals_key(warehouse_path).path)
-    itself = "/".join(names.layout_key(warehouse_path, PLANES.identifier).path)
+    itself = "/".join(names.WarehouseNames.of(warehouse_path).layout_key(PLANES.identifier).path)
     say("the UI is up. Where to click:")
     for label, page in (
         ("what hurts: all tables ranked", f"/assets/{'/'.join(ranking)}"),

@@ -82,10 +82,10 @@ def report(
     if instance is None:
         missing = "failed checks, suspensions, runs and budgets are unknown"
         notes = [f"Made without Dagster, because {_HOME} is not set: {missing}.", *notes]
-    files = report_files(resource.path, settings, os.environ.get(_HOME, "").strip())
+    files = report_files(resource.names, settings, os.environ.get(_HOME, "").strip())
     scores = ScoreHistory() if files is None else read_scores(files.scores)
     fleet = gather_report(
-        resource.path,
+        resource.names,
         evaluations,
         loaded,
         resource.time().now_ms(),

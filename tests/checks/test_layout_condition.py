@@ -106,7 +106,7 @@ def test_a_further_failing_condition_is_reported_once(tmp_path: Path) -> None:
             store.clock = FixedClock(written + hours * HOUR_MS)
             rules = policy if severity is None else replace(policy, checks={"maintenance_alive": severity})
             opened = (card, rules, store, table_health(store))
-            changed = list(changed_conditions(house.instance, str(tmp_path / "wh"), [opened]))
+            changed = list(changed_conditions(house.instance, house.warehouse.names, [opened]))
             for evaluation in changed:
                 house.instance.report_runless_asset_event(evaluation)
             return [str(evaluation.description).partition(":")[0] for evaluation in changed]

@@ -67,8 +67,8 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     evaluations = evaluate_states(resource, None, find_cards(resource, ())[0], Policies())
     finding = Finding("shop.orders", AlertCondition.STALLED, Severity.ERROR, "text")
     written = {"DREDGE_METRICS_DIR": str(place)}
-    write_metrics(resource.path, "states", state_samples(evaluations, 0), written)
-    write_metrics(resource.path, "alerts", alert_samples([finding], 0), written)
+    write_metrics(resource.names, "states", state_samples(evaluations, 0), written)
+    write_metrics(resource.names, "alerts", alert_samples([finding], 0), written)
     text = "".join(file.read_text("utf-8") for file in place.glob("*.prom"))
     labels: dict[str, set[str]] = {}
     for line in text.splitlines():

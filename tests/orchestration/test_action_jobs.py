@@ -80,7 +80,7 @@ def test_what_is_planned_waits_is_listed_and_is_applied_by_its_hash_alone(house:
     assert run is not None
     assert run.tags[names.TAG_WAITS] == waiting.plan.hash
 
-    ranking = house.execute(ASSET_JOB, assets=[names.warehouse_health_key(str(house.root))])
+    ranking = house.execute(ASSET_JOB, assets=[names.WarehouseNames.of(str(house.root)).warehouse_health_key()])
     assert ranking.success
     (event,) = ranking.get_asset_materialization_events()
     table = event.materialization.metadata["plans that wait for approval"].value

@@ -46,13 +46,10 @@ def project(tmp_path: Path) -> Iterator[Path]:
         "def revenue() -> None: ...\n"
     )
     commit(keyed_table(root, ORDERS), 2)
-    named = names.configured_name()
     with mock.patch.dict(os.environ), mock.patch.object(sys, "path", [str(folder / "src"), *sys.path]):
         for name in [name for name in os.environ if name.startswith("DREDGE_")]:
             del os.environ[name]
         yield folder
-    names.set_warehouse_name(None)
-    assert names.configured_name() == named
     for name in [name for name in sys.modules if name.split(".")[0] == "lake_team"]:
         del sys.modules[name]
 
@@ -79,7 +76,11 @@ def test_what_the_command_line_scaffolds_loads_beside_the_project_s_own_assets(p
     repository = loaded(project)
     keys = repository.asset_graph.get_all_asset_keys()
     root = str(project / "wh")
-    assert {names.data_key(root, ORDERS), names.layout_key(root, ORDERS), dg.AssetKey("revenue")} <= keys
+    assert {
+        names.WarehouseNames.of(root).data_key(ORDERS),
+        names.WarehouseNames.of(root).layout_key(ORDERS),
+        dg.AssetKey("revenue"),
+    } <= keys
     assert {names.SORTED_RUN_SENSOR, names.CATALOG_SENSOR} <= {sensor.name for sensor in repository.sensor_defs}
 
 
@@ -142,7 +143,7 @@ def test_what_it_is_told_is_what_ticks_and_runs_find(project: Path) -> None:
     file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
     os.environ["LAKE"] = str(project / "wh")
     repository = loaded(project)
-    data = names.data_key(str(project / "wh"), ORDERS)
+    data = names.WarehouseNames.of(str(project / "wh")).data_key(ORDERS)
     assert repository.asset_graph.get(data).owners == ["team:lake"]
     assert repository.get_sensor_def(names.SORTED_RUN_SENSOR).minimum_interval_seconds == 5
     sensor = repository.get_sensor_def(names.SORTED_RUN_SENSOR)

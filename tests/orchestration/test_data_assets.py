@@ -29,7 +29,10 @@ PLAIN, PARTED = "shop.plain", "shop.parted"
 def marts(root: Path) -> dg.Definitions:
     """What a user hangs on two tables, in the user's own code: assets that follow their data eagerly."""
     eager = dg.AutomationCondition.eager()
-    plain, parted = names.data_key(str(root), PLAIN), names.data_key(str(root), PARTED)
+    plain, parted = (
+        names.WarehouseNames.of(str(root)).data_key(PLAIN),
+        names.WarehouseNames.of(str(root)).data_key(PARTED),
+    )
 
     @dg.asset(deps=[plain], automation_condition=eager)
     def report() -> None: ...
@@ -51,7 +54,7 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 def told(house: House, table: str, *, layout: bool = False) -> list[dg.AssetMaterialization]:
     """Materialisations of a table's data (or layout) in Dagster's own store, oldest first."""
-    key = house.layout(table) if layout else names.data_key(str(house.root), table)
+    key = house.layout(table) if layout else names.WarehouseNames.of(str(house.root)).data_key(table)
     records = house.instance.fetch_materializations(key, limit=100).records
     found = [record.asset_materialization for record in reversed(records)]
     return [item for item in found if item is not None]
@@ -123,7 +126,9 @@ def test_data_are_materialised_once_a_commit_with_a_version_of_its_own(house: Ho
     house.tick(RUNS)
     *_, last = told(house, PLAIN)
     assert version(last).startswith("2-") and version(last) != version(first)
-    assert house.instance.get_materialized_partitions(names.data_key(str(house.root), PARTED)) == {"dt=a"}
+    assert house.instance.get_materialized_partitions(names.WarehouseNames.of(str(house.root)).data_key(PARTED)) == {
+        "dt=a"
+    }
 
 
 def test_a_version_that_has_expired_is_not_told_as_another(house: House) -> None:
@@ -143,7 +148,7 @@ def test_more_partitions_than_a_look_tells_are_filled_by_the_next_ones(
     table = house.warehouse.table(PARTED)
     for day in "bcde":
         commit(table, day=day)
-    key = names.data_key(str(house.root), PARTED)
+    key = names.WarehouseNames.of(str(house.root)).data_key(PARTED)
     filled = []
     for _ in range(3):
         house.tick(RUNS)

@@ -115,7 +115,9 @@ def _add_events(house: House) -> None:
         request = requests[f"shop.{table}"]
         for _ in range(number):
             made = dg.DagsterRun(
-                job_name=ASSET_JOB, tags={**request.tags, names.bytes_tag(): "", **tags}, status=status
+                job_name=ASSET_JOB,
+                tags={**request.tags, names.WarehouseNames.of("").bytes_tag(): "", **tags},
+                status=status,
             )
             house.instance.add_run(made)
 
@@ -126,7 +128,11 @@ def _add_events(house: House) -> None:
         add(f"running{number}", dg.DagsterRunStatus.STARTED)
         add(f"backoff{number}", dg.DagsterRunStatus.FAILURE)
     # A run of the last hour has used up nearly all bytes: what reads little still starts.
-    add("due1", dg.DagsterRunStatus.SUCCESS, **{names.TAG_PLAN: "earlier", names.bytes_tag(): "100"})
+    add(
+        "due1",
+        dg.DagsterRunStatus.SUCCESS,
+        **{names.TAG_PLAN: "earlier", names.WarehouseNames.of("").bytes_tag(): "100"},
+    )
     for number in (1, 2, 3):
         house.instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(

@@ -13,6 +13,7 @@ import pytest
 from dredge.orchestration.fleet_report import read_scores, replace_file, report_files
 from dredge.orchestration.verbs.report import report as report_verb
 from dredge.platform_core import names
+from dredge.platform_core.names import WarehouseNames
 from dredge.platform_core.report.scores import ScoreHistory
 from dredge.platform_core.resources.settings import Settings
 from lsm_core.cli.app import run
@@ -134,7 +135,7 @@ def test_with_dagster_the_verb_shows_its_failed_checks_and_the_trend_of_the_hour
             )
         )
         monkeypatch.setenv("DAGSTER_HOME", house.instance.root_directory)
-        files = report_files(str(root), Settings(), house.instance.root_directory)
+        files = report_files(WarehouseNames(str(root)), Settings(), house.instance.root_directory)
         assert files is not None
         files.scores.parent.mkdir(parents=True)
         history = ScoreHistory()
@@ -238,11 +239,11 @@ def test_a_run_of_dagster_is_linked_from_its_action(tmp_path: Path, monkeypatch:
 def test_the_folder_and_the_address_come_from_the_settings(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="DREDGE_REPORT_URL"):
         Settings.from_environment({"DREDGE_REPORT_URL": "javascript:alert(1)"})
-    assert report_files("/data/wh", Settings(), "") is None
-    home = report_files("/data/wh", Settings(), str(tmp_path))
+    assert report_files(WarehouseNames("/data/wh"), Settings(), "") is None
+    home = report_files(WarehouseNames("/data/wh"), Settings(), str(tmp_path))
     assert home is not None and (home.page, home.address) == (tmp_path / "dredge" / "report" / "wh.html", "")
     settings = Settings.from_environment({"DREDGE_REPORT_DIR": str(tmp_path), "DREDGE_REPORT_URL": "https://x.org/r/"})
-    served = report_files("s3://lake/wh", settings, "")
+    served = report_files(WarehouseNames("s3://lake/wh"), settings, "")
     assert served is not None and (served.page, served.address) == (tmp_path / "wh.html", "https://x.org/r/wh.html")
     served.scores.write_text("[")
     assert read_scores(served.scores).times == ()

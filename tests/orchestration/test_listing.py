@@ -150,7 +150,10 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
 
 
 def test_a_run_s_process_describes_the_tables_of_the_run_alone(root: Path, opened: Counter[str]) -> None:
-    layout, data = names.layout_key(str(root), ORDERS), names.data_key(str(root), ORDERS)
+    layout, data = (
+        names.WarehouseNames.of(str(root)).layout_key(ORDERS),
+        names.WarehouseNames.of(str(root)).data_key(ORDERS),
+    )
     run = dg.DagsterRun("job", asset_selection={layout})
     environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **_run_variables(run)}
     assert run_assets(environment) == {layout}
@@ -181,11 +184,11 @@ def test_a_run_of_a_job_without_assets_describes_no_table_and_does_its_work(root
             instance=instance, run_config={"table": ORDERS, "full": True}, raise_on_error=False
         )
         assert done.success
-        result = instance.get_latest_materialization_event(names.layout_key(str(root), ORDERS))
+        result = instance.get_latest_materialization_event(names.WarehouseNames.of(str(root)).layout_key(ORDERS))
         assert result is not None and result.asset_materialization is not None
     assert find_required_assets({**place, **_run_variables(dg.DagsterRun(ASSET_JOB))}) is None, "it may be any asset"
 
-    ranking = names.warehouse_health_key(str(root))
+    ranking = names.WarehouseNames.of(str(root)).warehouse_health_key()
     with mock.patch.dict(os.environ, {**place, **_run_variables(dg.DagsterRun(names.WAREHOUSE_HEALTH))}):
         repository = defs().get_repository_def()
     assert repository.asset_graph.get_all_asset_keys() == {ranking}
@@ -202,9 +205,9 @@ def test_a_run_of_a_table_that_is_gone_says_so(root: Path) -> None:
     for table in (ORDERS, PLAIN):
         catalog.drop_table(table)
     with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions(names.partitions_name(ORDERS), ["dt=a"])
+        instance.add_dynamic_partitions(names.WarehouseNames.of("").partitions_name(ORDERS), ["dt=a"])
         for table, partition in ((ORDERS, "dt=a"), (PLAIN, None)):
-            layout = names.layout_key(str(root), table)
+            layout = names.WarehouseNames.of(str(root)).layout_key(table)
             tags = {names.PARTITION_TAG: partition} if partition else {}
             result = _run_variables(dg.DagsterRun("job", asset_selection={layout}, tags=tags))
             with mock.patch.dict(os.environ, {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local", **result}):
@@ -221,10 +224,10 @@ def test_a_run_of_a_table_that_is_gone_says_so(root: Path) -> None:
 
 def test_a_run_that_makes_anything_else_finds_all_tables(root: Path) -> None:
     environment = {"DREDGE_WAREHOUSE": str(root), "DREDGE_RUNNER": "local"}
-    layout = names.layout_key(str(root), ORDERS)
-    for other in (names.warehouse_health_key(str(root)), dg.AssetKey(["reports", "revenue"])):
+    layout = names.WarehouseNames.of(str(root)).layout_key(ORDERS)
+    for other in (names.WarehouseNames.of(str(root)).warehouse_health_key(), dg.AssetKey(["reports", "revenue"])):
         found = build_definitions(environment, only=[layout, other]).resolve_asset_graph().get_all_asset_keys()
-        assert {names.layout_key(str(root), name) for name in (ORDERS, PLAIN, LOG)} <= found
+        assert {names.WarehouseNames.of(str(root)).layout_key(name) for name in (ORDERS, PLAIN, LOG)} <= found
 
 
 def test_nobody_else_on_the_machine_reads_the_listing(warehouse: WarehouseResource, file: Path) -> None:

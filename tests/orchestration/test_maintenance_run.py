@@ -82,7 +82,7 @@ def test_a_person_can_ask_for_a_full_compaction(house: House) -> None:
     table = house.warehouse.table("shop.orders")
     assert house.maintain(TABLE).success
     commit(table, 2)
-    node = names.node_name(str(house.root), "shop.orders")
+    node = names.WarehouseNames.of(str(house.root)).node_name("shop.orders")
     assert house.maintain(TABLE, run_config={"ops": {node: {"config": {"full": True}}}}).success
     metadata = house.materialisation("shop.orders")
     assert (metadata["action"], metadata["sorted runs (worst bucket)"], metadata["why"]) == (
@@ -175,7 +175,7 @@ def test_a_stale_plan_of_another_action_is_not_replaced_by_a_compaction(house: H
     plan = plan_maintenance(store, "rescale", bucket_num=3)
     save_plan(store, plan)
     other_options(house)
-    node = names.node_name(str(house.root), "shop.orders")
+    node = names.WarehouseNames.of(str(house.root)).node_name("shop.orders")
     result = house.maintain(TABLE, run_config={"ops": {node: {"config": {"plan": plan.hash}}}})
     assert not result.success
     lines = [str(event.event_specific_data) for event in result.all_events if event.is_failure]
@@ -186,7 +186,7 @@ def test_a_stale_plan_of_another_action_is_not_replaced_by_a_compaction(house: H
 def test_a_person_can_ask_for_any_action_of_the_registry(house: House) -> None:
     table = house.warehouse.table("shop.orders")
     before = table.to_arrow().sort_by("id")
-    node = names.node_name(str(house.root), "shop.orders")
+    node = names.WarehouseNames.of(str(house.root)).node_name("shop.orders")
 
     def run(config: dict[str, Any]) -> dg.ExecuteInProcessResult:
         return house.maintain(TABLE, run_config={"ops": {node: {"config": config}}})
@@ -408,7 +408,9 @@ def test_rows_that_wait_for_a_bucket_get_one_and_the_checks_know_why_readers_see
     with open_house(tmp_path / "wh") as house:
         tick = house.tick(names.SORTED_RUN_SENSOR)
         if partitioned:
-            assert house.instance.get_dynamic_partitions(names.partitions_name("shop.orders")) == ["dt=a"]
+            assert house.instance.get_dynamic_partitions(
+                names.WarehouseNames.of("").partitions_name("shop.orders")
+            ) == ["dt=a"]
         (request,) = tick.run_requests
         assert "100 postponed rows without a bucket" in request.tags[names.TAG_REASON]
         result = house.run(request)

@@ -99,7 +99,7 @@ def test_a_click_on_a_partition_leaves_the_others(house: House) -> None:
 def test_the_rules_stay_where_a_person_or_a_sensor_asks_for_them(house: House) -> None:
     table = house.warehouse.table("shop.plain")
     commit(table, 3)
-    node = names.node_name(str(house.root), "shop.plain")
+    node = names.WarehouseNames.of(str(house.root)).node_name("shop.plain")
     config: dict[str, Any] = {"ops": {node: {"config": {"full": False}}}}
     assert house.maintain("shop.plain", run_config=config).success
     assert house.materialisation("shop.plain")["action"] == "nothing to do"
@@ -132,7 +132,7 @@ def test_a_table_named_like_a_layout_has_keys_of_its_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("table", ["shop.orders", "shop.orders_layout", "shop.a b"])
 def test_a_layout_is_still_known_by_its_former_key(table: str) -> None:
-    key = names.layout_key("/data/wh", table)
+    key = names.WarehouseNames.of("/data/wh").layout_key(table)
     database, name = table.split(".")
     assert names.former_layout_key(key).path == ["wh", database, names.part(name), "layout"]
 

@@ -9,6 +9,7 @@ import pytest
 
 from dredge.orchestration.sensors.metric_files import alert_samples, write_metrics
 from dredge.platform_core import names
+from dredge.platform_core.names import WarehouseNames
 from dredge.platform_core.policies.decisions import DAY_MS
 from dredge.platform_core.policies.findings import AlertCondition, Finding, Severity
 from lsm_core.clock import FileClock
@@ -58,7 +59,7 @@ def test_alerts_have_bounded_series_and_a_count_of_all() -> None:
 def test_without_a_folder_nothing_is_written_and_a_lost_folder_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert write_metrics("/data/wh", "alerts", alert_samples([], 0), {}) is None
+    assert write_metrics(WarehouseNames("/data/wh"), "alerts", alert_samples([], 0), {}) is None
     missing = {"DREDGE_METRICS_DIR": str(tmp_path / "none")}
-    assert write_metrics("/data/wh", "alerts", alert_samples([], 0), missing) is None
+    assert write_metrics(WarehouseNames("/data/wh"), "alerts", alert_samples([], 0), missing) is None
     assert "DREDGE_METRICS_DIR: the metrics of alerts cannot be written" in caplog.text

@@ -23,7 +23,7 @@ def test_the_platform_looks_after_a_warehouse_in_an_object_store(s3: S3Server, m
     commit(table, 5)
     before = table.to_arrow().sort_by("id")
     with open_house(Path("unused"), DREDGE_WAREHOUSE=address) as house:
-        layout = names.layout_key(address, "shop.orders")
+        layout = names.WarehouseNames.of(address).layout_key("shop.orders")
         specs = {spec.key: spec for spec in house.defs.resolve_all_asset_specs()}
         assert layout in specs
         (request,) = house.tick(names.SORTED_RUN_SENSOR).run_requests or ()

@@ -70,7 +70,7 @@ def test_the_fifth_commit_starts_one_run_and_no_second_one_for_the_same_plan(hou
     assert request.tags[names.TAG_TABLE] == "shop.orders"
     assert request.tags[names.TAG_ACTION] == "compact"
     assert request.tags[names.TAG_REASON].startswith("5 sorted runs >= 5; ")
-    config = request.run_config["ops"][names.node_name(str(house.root), "shop.orders")]["config"]
+    config = request.run_config["ops"][names.WarehouseNames.of(str(house.root)).node_name("shop.orders")]["config"]
     assert config == {"plan": plan, "full": False}
     assert house.tick(RUNS).run_requests[0].run_key == request.run_key  # Dagster drops the repeated key
 
@@ -122,13 +122,13 @@ def test_a_suspended_table_is_resumed_with_new_tries_and_told_once(
 
     wrong = {"tables": ["shop.plain", "shop.none"], "reason": "disk"}
     refused = house.execute(names.RESUME_JOB, run_config=wrong)
-    assert not refused.success and find_suspension(house.instance, "shop.plain") is not None
+    assert not refused.success and find_suspension(house.instance, house.warehouse.names, "shop.plain") is not None
     done = house.execute(names.RESUME_JOB, run_config={"tables": ["shop.plain"], "reason": "the disk is larger now"})
     assert done.success
     repeated = {item.tags[names.TAG_TABLE]: item for item in house.tick(RUNS).run_requests}
     assert repeated["shop.plain"].run_key == f"{request.run_key}#4"  # Dagster drops keys that it knows
     assert house.run(repeated["shop.plain"]).success
-    assert list_suspensions(house.instance) == {}
+    assert list_suspensions(house.instance, house.warehouse.names) == {}
 
 
 def test_a_run_that_succeeds_or_other_actions_suspend_nothing(house: House) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_succeeds_or_other_actions_suspend_nothing(house: House) -> N
             assert house.maintain("shop.plain").success  # by hand
         wrong = {**request.tags, names.TAG_ACTION: "rescale"}
         house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=wrong, status=dg.DagsterRunStatus.FAILURE))
-    assert find_suspension(house.instance, "shop.plain") is None
+    assert find_suspension(house.instance, house.warehouse.names, "shop.plain") is None
 
 
 def test_a_repeated_run_that_succeeds_ends_the_story(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_of_more_runs_at_work_than_are_listed_the_older_ones_are_found_by_name(
         house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags={names.TAG_TABLE: name}, status=started))
         for name in (PLAIN, LOG)
     ]
-    at_work = obstacles.RunningRuns(house.instance)
+    at_work = obstacles.RunningRuns(house.instance, house.warehouse.names)
     assert at_work.of(LOG, house.layout(LOG)) == runs[1].run_id
     assert at_work.of(PLAIN, house.layout(PLAIN)) == runs[0].run_id
     assert at_work.of(PARTED, house.layout(PARTED)) is None

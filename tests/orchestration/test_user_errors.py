@@ -62,7 +62,7 @@ def test_underscores_at_the_ends_of_names_do_not_collide(tmp_path: Path) -> None
     tables = ["a_.b", "a._b", "a.b", "a.b_"]
     for name in tables:
         keyed_table(tmp_path / "wh", name)
-    assert len({names.op_name("maintain", name) for name in tables}) == 4
+    assert len({names.WarehouseNames.of("").op_name("maintain", name) for name in tables}) == 4
     with open_house(tmp_path / "wh") as house:
         assert len(house.lines(house.tick(RUNS))) == 4
 

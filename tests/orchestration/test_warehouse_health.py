@@ -14,6 +14,7 @@ from dredge.orchestration.sensors.table_states import TableEvaluation
 from dredge.orchestration.warehouse_health import TableLine, ranking_metadata, ranking_table, worst_tables
 from dredge.platform_core import names
 from dredge.platform_core.metadata import plain_cell
+from dredge.platform_core.names import WarehouseNames
 from dredge.platform_core.policies.decisions import DAY_MS
 from dredge.platform_core.policies.table_state import TableState, TableStatus
 from lsm_core.clock import FileClock, utc_text
@@ -58,7 +59,7 @@ def test_hostile_names_make_neither_links_nor_markup() -> None:
     name = "shop.[x](javascript:alert(1))|<img src=x>**"
     status = TableStatus(name, TableState.DUE, name, name, name, partition=name)
     line = TableLine(TableEvaluation(name, status, TableNeed(name, costs_most=name)))
-    row = ranking_table([line], "/data/wh").splitlines()[2]
+    row = ranking_table([line], WarehouseNames("/data/wh")).splitlines()[2]
     links = re.findall(r"(?<!\\)\]\(([^)]*)\)", row)
     assert len(links) == 1 and re.fullmatch(r"/assets/wh/shop/\w+_layout", links[0])
     assert "<" not in row.replace("\\<", "")
@@ -73,7 +74,7 @@ def test_hostile_names_make_neither_links_nor_markup() -> None:
         and cells.data["table"][-9:] == name[-9:]
     )
     assert len(str(cells.data["why, and next step"])) <= 80 + 70 + len(". Next: ")
-    metadata = ranking_metadata([], [], "/data/wh", 0)
+    metadata = ranking_metadata([], [], WarehouseNames("/data/wh"), 0)
     assert metadata["most urgent"].value == "nothing: no table needs help"
 
 

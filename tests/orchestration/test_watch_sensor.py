@@ -261,7 +261,7 @@ def test_dagsters_own_state_the_history_and_broken_tables_are_told(
         commit(calm, 12)
         consumers.write_consumer(calm.store, "job-7", 3)
         clock.set(clock.now_ms() + 3 * DAY_MS)
-        tags = names.run_tags("shop.busy", None, "p", "compact", "r")
+        tags = names.WarehouseNames.of("").run_tags("shop.busy", None, "p", "compact", "r")
         for _ in range(3):
             house.instance.add_run(dg.DagsterRun(job_name=ASSET_JOB, tags=tags, status=dg.DagsterRunStatus.FAILURE))
         bad = dg.AssetCheckEvaluation(

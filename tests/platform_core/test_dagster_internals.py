@@ -67,7 +67,7 @@ def test_what_tables_share_is_told_to_dagster_as_if_each_had_its_own(
 
 def test_a_resource_that_is_missing_is_named_for_shared_definitions(house: House) -> None:
     layout = table_assets.layout_asset(
-        house.warehouse.card(ORDERS), str(house.root), layout_ops.layout_graph(ORDERS, "orders")
+        house.warehouse.card(ORDERS), house.warehouse.names, layout_ops.layout_graph(ORDERS, house.warehouse.names)
     )
     given = dg.Definitions(assets=[layout], resources={"warehouse": house.warehouse})
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="'spark'"):

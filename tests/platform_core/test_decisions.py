@@ -154,10 +154,13 @@ def test_sizes_read_well() -> None:
 
 def test_names_never_collide_and_always_fit() -> None:
     odd = ["db.a-b", "db.a_b", "db.a b", "d.b__x", "d.config", "d.Ä", "d." + "x" * 200]
-    jobs = {names.op_name("maintain", table) for table in odd}
+    jobs = {names.WarehouseNames.of("").op_name("maintain", table) for table in odd}
     assert len(jobs) == len(odd)
     assert all(job.replace("_", "a").isalnum() and job.isascii() for job in jobs)
-    assert names.data_key("/tmp/my warehouse", "db.a-b").path != names.data_key("/tmp/my warehouse", "db.a_b").path
+    assert (
+        names.WarehouseNames.of("/tmp/my warehouse").data_key("db.a-b").path
+        != names.WarehouseNames.of("/tmp/my warehouse").data_key("db.a_b").path
+    )
     assert all(len(names.tag_value(table)) <= 63 for table in odd)
 
 

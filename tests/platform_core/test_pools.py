@@ -46,11 +46,11 @@ def test_a_forgotten_step_gets_the_free_slot_after_two_minutes(tmp_path: Path, m
         assert not info.claimed_slots
         assert not storage.claim_concurrency_slot(POOL, "b" * 8, "apply").is_claimed, "the slot is free, and it waits"
         now_ms = int(time.time() * 1000)
-        assert assign_forgotten_steps(house.instance, now_ms) == []
-        (step,) = assign_forgotten_steps(house.instance, now_ms + STUCK_MS + 5_000)
+        assert assign_forgotten_steps(house.instance, house.warehouse.names, now_ms) == []
+        (step,) = assign_forgotten_steps(house.instance, house.warehouse.names, now_ms + STUCK_MS + 5_000)
         assert (step.pool, step.run_id, step.step, step.is_healed) == (POOL, "b" * 8, "apply", True)
         assert storage.claim_concurrency_slot(POOL, "b" * 8, "apply").is_claimed
-        assert assign_forgotten_steps(house.instance, now_ms + 2 * STUCK_MS) == []
+        assert assign_forgotten_steps(house.instance, house.warehouse.names, now_ms + 2 * STUCK_MS) == []
 
 
 def test_a_step_that_waits_for_its_turn_is_left_alone(tmp_path: Path) -> None:
@@ -60,7 +60,9 @@ def test_a_step_that_waits_for_its_turn_is_left_alone(tmp_path: Path) -> None:
             storage.set_concurrency_slots(pool, 1)
             assert storage.claim_concurrency_slot(pool, "a" * 8, "apply").is_claimed
             assert not storage.claim_concurrency_slot(pool, "b" * 8, "apply").is_claimed
-        assert assign_forgotten_steps(house.instance, int(time.time() * 1000) + 10 * STUCK_MS) == []
+        assert (
+            assign_forgotten_steps(house.instance, house.warehouse.names, int(time.time() * 1000) + 10 * STUCK_MS) == []
+        )
         assert not storage.claim_concurrency_slot(POOL, "b" * 8, "apply").is_claimed
 
 

@@ -217,7 +217,7 @@ class House:
 
     def layout(self, table: str) -> dg.AssetKey:
         """Return the key of a table's layout asset."""
-        return names.layout_key(str(self.root), table)
+        return names.WarehouseNames.of(str(self.root)).layout_key(table)
 
     def materialisation(self, table: str, partition: str | None = None) -> dict[str, Any]:
         """Return the metadata of the layout's newest materialisation, as plain values."""

@@ -104,7 +104,7 @@ def test_ten_lines_and_a_tick_lead_to_the_first_green_checks(live: Live) -> None
     root = next(iter(live.platform.folder.parent.glob("a warehouse")))
     wanted = [(BUSY, names.BACKLOG_CHECK), (CALM, names.BACKLOG_CHECK), (CALM, names.TREE_CHECK)]
     for table, check in wanted:
-        path = names.layout_key(str(root), table).path
+        path = names.WarehouseNames.of(str(root)).layout_key(table).path
         wait_for(f"{check} of {table}", lambda path=path, check=check: bool(live.client.check_results(path, check)))
         first = live.client.check_results(path, check)[-1]
         assert first.passed
@@ -139,7 +139,7 @@ def test_the_fifth_commit_starts_one_run_by_itself_and_no_second(live: Live) -> 
 
 def test_the_layout_and_its_checks_are_told_in_the_ui(live: Live) -> None:
     root = next(iter(live.platform.folder.parent.glob("a warehouse")))
-    path = names.layout_key(str(root), BUSY).path
+    path = names.WarehouseNames.of(str(root)).layout_key(BUSY).path
     asked = """query Q($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { __typename ... on AssetNode {
       kinds groupName description partitionStats { numMaterialized }
       assetMaterializations(limit: 1) { partition metadataEntries { label } }

@@ -76,12 +76,14 @@ def test_ticks_runs_and_checks_live_in_postgresql(house: House, home: Path) -> N
     assert evaluations(result)[names.MERGED_VIEW_CHECK][0]
     assert house.instance.get_run_by_id(result.run_id) is not None
     assert house.materialisation(DUE, "dt=a")["runs after"] == 1
-    assert house.instance.get_dynamic_partitions(names.partitions_name(DUE)) == ["dt=a"]
+    assert house.instance.get_dynamic_partitions(names.WarehouseNames.of("").partitions_name(DUE)) == ["dt=a"]
     calm = house.tick(names.SORTED_RUN_SENSOR)
     assert not calm.run_requests
     assert calm.skip_message is not None
     assert f"{DUE}/dt=a: decline (too few runs)" in calm.skip_message
-    assert house.instance.get_materialized_partitions(names.data_key(str(house.root), DUE)) == {"dt=a"}
+    assert house.instance.get_materialized_partitions(names.WarehouseNames.of(str(house.root)).data_key(DUE)) == {
+        "dt=a"
+    }
     assert not list(home.rglob("*.db")), "nothing of it is in SQLite"
 
 
@@ -149,4 +151,4 @@ def test_viewers_see_everything_and_change_nothing(house: House, home: Path, mor
         if not more:
             assert client.check_results(house.layout(CALM).path, names.BACKLOG_CHECK)[0].passed
         assert len(client.runs()) == 1
-    assert house.instance.get_dynamic_partitions(names.partitions_name(DUE)) == ["dt=a"]
+    assert house.instance.get_dynamic_partitions(names.WarehouseNames.of("").partitions_name(DUE)) == ["dt=a"]

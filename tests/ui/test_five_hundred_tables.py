@@ -85,7 +85,7 @@ class Fleet:
 
     def layout(self, table: str, view: str = "overview") -> str:
         """Return the address of the page of a table's layout."""
-        return _asset_page(names.layout_key(str(self.root), f"shop.{table}").path, view)
+        return _asset_page(names.WarehouseNames.of(str(self.root)).layout_key(f"shop.{table}").path, view)
 
     def runs(self, table: str) -> list[Run]:
         return self.client.runs({names.TAG_TABLE: f"shop.{table}"})
@@ -168,7 +168,7 @@ def ended_ticks(fleet: Fleet, sensor: str) -> list[Tick]:
 
 def ranked(fleet: Fleet) -> dict[str, Any]:
     """Materialise the ranking of all tables and return its metadata by label."""
-    key = names.warehouse_health_key(str(fleet.root)).path
+    key = names.WarehouseNames.of(str(fleet.root)).warehouse_health_key().path
     run_id = fleet.client.launch(ASSET_JOB, assets=[key])
 
     def run() -> Run:
@@ -200,7 +200,7 @@ def test_the_first_ticks_name_every_table_that_is_not_healthy(fleet: Fleet) -> N
 
 
 def test_the_pages_of_layouts_say_state_reason_and_next_step(fleet: Fleet) -> None:
-    blocked = names.layout_key(str(fleet.root), "shop.blocked1").path
+    blocked = names.WarehouseNames.of(str(fleet.root)).layout_key("shop.blocked1").path
     wait_for("the failed check", lambda: bool(fleet.client.check_results(blocked, names.TREE_CHECK)), _TICKS_S)
     last = next(f"due{number:02}" for number in reversed(range(DUE)) if not fleet.runs(f"due{number:02}"))
     fleet.looks_at("due", fleet.layout(last), "due: 5 sorted runs >= 5", "next step", "place")
@@ -232,7 +232,7 @@ def test_the_first_screen_counts_states_and_ranks_by_state(fleet: Fleet) -> None
     assert all(row[2].strip() and row[3].strip() for row in rows), "a reason and a next action"
     fleet.looks_at(
         "warehouse-health",
-        _asset_page(names.warehouse_health_key(str(fleet.root)).path, "overview"),
+        _asset_page(names.WarehouseNames.of(str(fleet.root)).warehouse_health_key().path, "overview"),
         metadata["most urgent"],
         "why, and next step",
         "waiting for approval",

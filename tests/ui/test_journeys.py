@@ -56,7 +56,7 @@ class Journey:
         return Catalog(str(self.root)).table(name)
 
     def layout(self, table: str) -> list[str]:
-        return list(names.layout_key(str(self.root), table).path)
+        return list(names.WarehouseNames.of(str(self.root)).layout_key(table).path)
 
     def finished(self, run_id: str) -> Run:
         """The run once it ended, which it did well."""
@@ -141,7 +141,7 @@ def test_the_page_tells_ten_journeys() -> None:
 
 
 def test_1_what_hurts(journey: Journey) -> None:
-    ranking = names.warehouse_health_key(str(journey.root)).path
+    ranking = names.WarehouseNames.of(str(journey.root)).warehouse_health_key().path
     journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
     text = "\n".join(journey.made(ranking).values())
     places = [text.index(table) for table in (ARCHIVE, ORDERS)]
@@ -209,7 +209,7 @@ def test_4_preview_and_approve_a_deletion(journey: Journey) -> None:
     os.utime(stray, (long_ago, long_ago))
     planned = journey.launched("orphans", table=ORDERS, dry_run=True)
     assert stray.exists()
-    ranking = names.warehouse_health_key(str(journey.root)).path
+    ranking = names.WarehouseNames.of(str(journey.root)).warehouse_health_key().path
     journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
     link = re.search(r"\[([0-9a-f]{32})\]\((\S+)\)", journey.made(ranking)["plans that wait for approval"])
     assert link is not None, (planned.tags, journey.made(ranking)["plans that wait for approval"])
@@ -292,7 +292,7 @@ def test_8_policy_a_or_b(journey: Journey) -> None:
 def test_9_who_depends_on_this(journey: Journey) -> None:
     asked = """query Q($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
       dependedByKeys { path } } } }"""
-    data = names.data_key(str(journey.root), ORDERS).path
+    data = names.WarehouseNames.of(str(journey.root)).data_key(ORDERS).path
     found = journey.client.query(asked, {"key": {"path": list(data)}})["assetNodeOrError"]["dependedByKeys"]
     assert sorted(key["path"] for key in found) == sorted([journey.layout(ORDERS), ["reports", "revenue"]])
     journey.sees("who-depends", journey.address(data, "lineage"), "orders_layout", "revenue")
@@ -317,7 +317,7 @@ def test_10_the_incident(journey: Journey) -> None:
 
 
 def test_the_report_has_all_tables_and_what_was_done(journey: Journey) -> None:
-    ranking = names.warehouse_health_key(str(journey.root)).path
+    ranking = names.WarehouseNames.of(str(journey.root)).warehouse_health_key().path
     journey.finished(journey.client.launch(ASSET_JOB, assets=[ranking]))
     page = Path(journey.made(ranking)["report"])
     text = page.read_text()
