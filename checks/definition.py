@@ -18,6 +18,7 @@ from dredge.platform_core.dagster_internals import TableChecks, allow_early_feat
 from dredge.platform_core.metadata import Launchpad, plain_cell
 from dredge.platform_core.partitions import partitions_definition
 from dredge.platform_core.policies import Policy
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard
 from lsm_core.maintenance import CheckLimits, CheckReport
@@ -72,7 +73,7 @@ def declare_together(
     partitions = partitions_definition(card, warehouse_names)
     outs = tuple(declaration.name for declaration in declarations)
     with allow_early_features():
-        template = _template(function, name, outs, pool)
+        template = _template(function, warehouse_names.prefix, name, outs, pool)
         specs = {
             out: dg.AssetCheckSpec(
                 declaration.name,
@@ -96,19 +97,20 @@ def declare_together(
 
 @lru_cache(maxsize=256)
 def _template(
-    function: Callable[..., Any], name: str, checks: tuple[str, ...], pool: str | None
+    function: Callable[..., Any], prefix: str, name: str, checks: tuple[str, ...], pool: str | None
 ) -> dg.AssetChecksDefinition:
     """Return the checks for a placeholder asset, so that Dagster inspects the function once for all tables.
 
     Args:
         function: function that evaluates the selected checks.
+        prefix: prefix of the names of the warehouse's definitions, or "".
         name: name of the op.
         checks: names of the checks.
         pool: Dagster pool of the op, or None.
     """
     specs = [dg.AssetCheckSpec(check, asset=dg.AssetKey("checked")) for check in checks]
     template: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
-        resolve_annotations(function)
+        rename_resources(resolve_annotations(function), names.WarehouseNames("", prefix=prefix))
     )
     return template
 

@@ -232,6 +232,7 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
             exclude=self.exclude,
             variables=variables,
             translation=self.translation,
+            prefix=self.name or "",
         )
 
 

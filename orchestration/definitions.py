@@ -64,6 +64,7 @@ def build_definitions(
     exclude: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     translation: Translation | None = None,
+    prefix: str = "",
 ) -> dg.Definitions:
     """Return the definitions for the warehouse that the environment names.
 
@@ -78,6 +79,7 @@ def build_definitions(
         exclude: patterns of the names of tables to leave out.
         variables: variables of the platform that have priority over ``environment``, also in ticks and runs.
         translation: function that returns the attributes to show of a table's asset; it cannot change the key.
+        prefix: name of the component, which begins the names of all definitions except assets, or "" for none.
 
     Raises:
         InvalidOption: a variable is invalid; the message names the variable. Errors of the policy file are reported on
@@ -85,7 +87,9 @@ def build_definitions(
     """
     values = {**(os.environ if environment is None else environment), **(variables or {})}
     shown_variables = {name: text for name, text in (variables or {}).items() if not name.startswith(_ALERTS)}
-    warehouse = WarehouseResource.from_environment(values, include=include, exclude=exclude, variables=shown_variables)
+    warehouse = WarehouseResource.from_environment(
+        values, include=include, exclude=exclude, variables=shown_variables, prefix=prefix
+    )
     settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
     policies, listing = source.current(), listing_file(values, warehouse)
     cards = (
@@ -97,9 +101,9 @@ def build_definitions(
             _LOG.warning("%s", line)
     warehouse_names = warehouse.names
     resources = {
-        "warehouse": warehouse,
-        "spark": SparkResource.from_environment(values),
-        "ledger": LedgerResource.of(warehouse),
+        warehouse_names.definition("warehouse"): warehouse,
+        warehouse_names.definition("spark"): SparkResource.from_environment(values),
+        warehouse_names.definition("ledger"): LedgerResource.of(warehouse),
     }
     shown = [] if only is not None and set(only) == {warehouse_names.warehouse_health_key()} else cards
     checks = [check for card in shown for check in table_checks(card, warehouse_names, policies.of(card.name))]
@@ -126,7 +130,9 @@ def build_definitions(
     if cards or only is not None:
         automation = _automation(cards, warehouse_names, source, declared, settings, listing, values)
     else:  # only the sensor that waits for the first table
-        automation = dg.Definitions(sensors=[catalog_sensor(cards, source, settings, declared, listing)])
+        automation = dg.Definitions(
+            sensors=[catalog_sensor(cards, warehouse_names, source, settings, declared, listing)]
+        )
     defs = dg.Definitions.merge(defs, automation)
     if not values.get(DEMO_VARIABLE):
         return defs
@@ -229,15 +235,34 @@ def _automation(
         listing: stored listing of the warehouse, or None.
         environment: environment variables for the sensor `watch`.
     """
-    retention, expectations, ranking = retention_job(), expectations_job(), warehouse_health_job(warehouse_names)
-    others, board = warehouse_jobs(), StatusBoard()
+    retention, expectations, ranking = (
+        retention_job(warehouse_names),
+        expectations_job(warehouse_names),
+        warehouse_health_job(warehouse_names),
+    )
+    others, board = warehouse_jobs(warehouse_names), StatusBoard()
     return dg.Definitions(
-        jobs=[retention, expectations, ranking, *others.values(), *action_jobs(), resume_job(), *mute_jobs()],
+        jobs=[
+            retention,
+            expectations,
+            ranking,
+            *others.values(),
+            *action_jobs(warehouse_names),
+            resume_job(warehouse_names),
+            *mute_jobs(warehouse_names),
+        ],
         schedules=[
-            job_schedule(retention, settings.retention_cron, settings, "Expire snapshots, then empty the trash."),
-            job_schedule(expectations, settings.expectations_cron, settings, "Check the data of all tables."),
-            job_schedule(ranking, settings.health_cron, settings, "Rank all tables by what they need."),
             job_schedule(
+                warehouse_names, retention, settings.retention_cron, settings, "Expire snapshots, then empty the trash."
+            ),
+            job_schedule(
+                warehouse_names, expectations, settings.expectations_cron, settings, "Check the data of all tables."
+            ),
+            job_schedule(
+                warehouse_names, ranking, settings.health_cron, settings, "Rank all tables by what they need."
+            ),
+            job_schedule(
+                warehouse_names,
                 others[names.MAINTAIN_JOB],
                 settings.maintenance_cron,
                 settings,
@@ -246,21 +271,26 @@ def _automation(
                 {"actions": ["compact", "manifests"], "max_time": "1 h", "unattended": True},
             ),
             job_schedule(
+                warehouse_names,
                 others[names.ORPHAN_PLANS_JOB],
                 settings.orphans_cron,
                 settings,
                 "List orphan files; nothing is deleted.",
             ),
             job_schedule(
-                others[names.AUDIT_JOB], settings.audit_cron, settings, "Verify a sample of compactions again (V3)."
+                warehouse_names,
+                others[names.AUDIT_JOB],
+                settings.audit_cron,
+                settings,
+                "Verify a sample of compactions again (V3).",
             ),
         ],
         sensors=[
             sorted_run_sensor(cards, warehouse_names, policies, settings, board),
             idle_sensor(cards, warehouse_names, policies, settings, board),
-            catalog_sensor(cards, policies, settings, declared, listing),
+            catalog_sensor(cards, warehouse_names, policies, settings, declared, listing),
             failure_sensor(cards, warehouse_names, settings),
-            watch_sensor(cards, policies, settings, environment),
+            watch_sensor(cards, warehouse_names, policies, settings, environment),
         ],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from dredge.platform_core.policies import Decision, Policies, PolicySource
 from dredge.platform_core.policies.decisions import due_work
 from dredge.platform_core.policies.findings import find_overdue_work
 from dredge.platform_core.policies.table_state import STATE_HELP, TableState, TableStatus
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard, count_text
@@ -124,8 +126,13 @@ def warehouse_health_asset(
     key = warehouse_names.warehouse_health_key()
 
     @dg.asset(
-        key=key, description=_DESCRIPTION, group_name=names.WAREHOUSE_HEALTH, owners=[names.OWNER], kinds={"dredge"}
+        key=key,
+        description=_DESCRIPTION,
+        group_name=warehouse_names.definition(names.WAREHOUSE_HEALTH),
+        owners=[names.OWNER],
+        kinds={"dredge"},
     )
+    @partial(rename_resources, warehouse_names=warehouse_names)
     @resolve_annotations
     def warehouse_health(
         context: dg.AssetExecutionContext,

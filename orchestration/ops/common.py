@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import dagster as dg
@@ -14,6 +15,7 @@ from dredge.platform_core.dagster_internals import resolve_annotations
 from dredge.platform_core.failure_records import failure_tags, unreadable_metadata
 from dredge.platform_core.metadata import plain_cell
 from dredge.platform_core.policies.permanent_failures import error_name, find_permanent_error, names_permanent_error
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import count_text
 from lsm_core.errors import CorruptFile, DredgeError
@@ -40,17 +42,42 @@ def job_op(
     schema = config.to_fields_dict() if is_class else config
 
     def declare(function: Callable[..., Any]) -> dg.OpDefinition:
-        decorate = dg.op(
-            name=name,
-            description=description,
-            config_schema=schema,
-            out=out or dg.Out(dg.Nothing),
-            tags={f"dagster/kind/{kind}": ""},
-            **settings,
-        )
-        return decorate(resolve_annotations(function))
+        @cache
+        def declare_for(prefix: str) -> dg.OpDefinition:
+            warehouse_names = names.WarehouseNames("", prefix=prefix)
+            pool = {"pool": warehouse_names.spark_pool} if settings.get("pool") == names.SPARK_POOL else {}
+            decorate = dg.op(
+                name=warehouse_names.definition(name),
+                description=description,
+                config_schema=schema,
+                out=out or dg.Out(dg.Nothing),
+                tags={f"dagster/kind/{kind}": ""},
+                **{**settings, **pool},
+            )
+            return decorate(rename_resources(resolve_annotations(function), warehouse_names))
+
+        op = declare_for("")
+        _DECLARED[op] = declare_for
+        return op
 
     return declare
+
+
+_DECLARED: Final[dict[dg.OpDefinition, Callable[[str], dg.OpDefinition]]] = {}
+"""Function of each op of the platform that returns the op for a prefix of names."""
+
+
+def op_of(op: dg.OpDefinition, warehouse_names: names.WarehouseNames) -> dg.OpDefinition:
+    """Return an op of the platform for a warehouse: with its resources and pool, and its own name.
+
+    Args:
+        op: op that `job_op` declared.
+        warehouse_names: names of the warehouse in Dagster.
+
+    Returns:
+        The op itself if the warehouse has no prefix.
+    """
+    return _DECLARED[op](warehouse_names.prefix)
 
 
 class TableFailed(DredgeError):

@@ -17,7 +17,7 @@ from dredge.checks.definition import report_evaluation
 from dredge.checks.merged_view import VerifyVerdict, bucket_text, judge_undo
 from dredge.checks.undo_protection import keep_for_undo
 from dredge.orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
-from dredge.orchestration.ops.common import job_op, report_failure
+from dredge.orchestration.ops.common import job_op, op_of, report_failure
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
 from dredge.platform_core.health import TableHealth, refusal_of, table_health
@@ -423,7 +423,9 @@ def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: 
 
 def apply_op(table: str, warehouse_names: names.WarehouseNames) -> dg.OpDefinition:
     """Return a table's op that applies a plan. The table's pool lets one such op run at a time."""
-    return copy_op(_apply_op, warehouse_names.op_name("apply", table), warehouse_names.table_pool(table))
+    return copy_op(
+        op_of(_apply_op, warehouse_names), warehouse_names.op_name("apply", table), warehouse_names.table_pool(table)
+    )
 
 
 @job_op(
@@ -935,19 +937,31 @@ def layout_graph(table: str, warehouse_names: names.WarehouseNames) -> dg.GraphD
 
     All tables share the ops, except ``apply``, which has a pool per table.
     """
-    return copy_graph(_common_graph(), warehouse_names.node_name(table), {_APPLY: apply_op(table, warehouse_names)})
+    return copy_graph(
+        _common_graph(warehouse_names.prefix),
+        warehouse_names.node_name(table),
+        {_APPLY: apply_op(table, warehouse_names)},
+    )
 
 
 _APPLY: Final = "apply"
 
 
 @cache
-def _common_graph() -> dg.GraphDefinition:
-    observe, plan, verify, record = (op.alias(op.name) for op in (observe_op, plan_op, verify_op, record_op))
-    apply = apply_op("any.table", names.WarehouseNames("")).alias(_APPLY)
+def _common_graph(prefix: str) -> dg.GraphDefinition:
+    """Return the graph that the layouts of a warehouse share.
+
+    Args:
+        prefix: prefix of the names of the warehouse's definitions, or "".
+    """
+    warehouse_names = names.WarehouseNames("", prefix=prefix)
+    observe, plan, verify, record = (
+        op_of(op, warehouse_names).alias(op.name) for op in (observe_op, plan_op, verify_op, record_op)
+    )
+    apply = apply_op("any.table", warehouse_names).alias(_APPLY)
 
     @dg.graph(
-        name="layout",
+        name=warehouse_names.definition("layout"),
         ins={"data": dg.GraphIn()},
         # The two ops that plan get the configuration of the launchpad: names and hashes only.
         config=dg.ConfigMapping(

@@ -10,7 +10,9 @@ import dagster as dg
 
 from dredge.orchestration.sensors.table_cache import load_table
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
 from dredge.platform_core.policies import Policies, PolicySource
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.listing import remove_from_listing
 from dredge.platform_core.resources.settings import URL_VARIABLE, Settings
 from dredge.platform_core.resources.warehouse import WarehouseResource, describe_warehouse
@@ -28,6 +30,7 @@ DESCRIPTION = (
 
 def catalog_sensor(
     cards: Sequence[TableCard],
+    warehouse_names: names.WarehouseNames,
     policies: PolicySource,
     settings: Settings,
     declared: Policies,
@@ -37,6 +40,7 @@ def catalog_sensor(
 
     Args:
         cards: descriptions of the tables in the loaded definitions.
+        warehouse_names: names of the warehouse in Dagster.
         policies: source of the current policies.
         settings: intervals of the sensors.
         declared: policies that the assets were declared with, including their error.
@@ -44,11 +48,13 @@ def catalog_sensor(
     """
 
     @dg.sensor(
-        name=names.CATALOG_SENSOR,
+        name=warehouse_names.definition(names.CATALOG_SENSOR),
         minimum_interval_seconds=settings.sensor_seconds,
         description=DESCRIPTION,
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
+    @partial(rename_resources, warehouse_names=warehouse_names)
+    @resolve_annotations
     def catalog(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SkipReason:
         replay = warehouse.replay_text()
         if replay is not None:

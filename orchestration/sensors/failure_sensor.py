@@ -6,11 +6,14 @@ Checks that the run planned and never evaluated keep their earlier results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import dagster as dg
 
 from dredge.checks.unevaluated import names_of, report_unevaluated
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import LedgerResource
 from dredge.platform_core.table_card import TableCard
@@ -41,11 +44,13 @@ def failure_sensor(
     )
 
     @dg.run_failure_sensor(
-        name=names.FAILURE_SENSOR,
+        name=warehouse_names.definition(names.FAILURE_SENSOR),
         description=DESCRIPTION,
         minimum_interval_seconds=settings.sensor_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
+    @partial(rename_resources, warehouse_names=warehouse_names)
+    @resolve_annotations
     def failures(context: dg.RunFailureSensorContext, ledger: LedgerResource) -> dg.SkipReason:
         run = context.dagster_run
         # The ops of the run may have added tags after the run was created.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import dagster as dg
@@ -11,7 +12,9 @@ from dredge.orchestration.sensors.health_reports import HealthReporter, alert_li
 from dredge.orchestration.sensors.status_board import StatusBoard
 from dredge.orchestration.sensors.table_sweep import TableSweep
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
 from dredge.platform_core.policies import DecisionScope, PolicySource
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard
@@ -73,11 +76,13 @@ def _table_sensor(
     @dg.sensor(
         name=warehouse_names.definition(name),
         # No own job: runs of layouts are those that "Materialize" starts. One selection covers any number of tables.
-        asset_selection=dg.AssetSelection.all(),
+        asset_selection=dg.AssetSelection.key_prefixes([warehouse_names.first]),
         minimum_interval_seconds=sweep.settings.sensor_seconds,
         description=description,
         default_status=dg.DefaultSensorStatus.RUNNING if sweep.settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
+    @partial(rename_resources, warehouse_names=warehouse_names)
+    @resolve_annotations
     def decide_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         return sweep.tick(context, warehouse)
 

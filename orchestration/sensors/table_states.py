@@ -112,7 +112,9 @@ def evaluate_states(
     troubles = (
         {}
         if instance is None
-        else find_sensor_trouble(instance, settings or Settings.from_environment(warehouse.environment()))
+        else find_sensor_trouble(
+            instance, warehouse.names, settings or Settings.from_environment(warehouse.environment())
+        )
     )
     conditions = {} if instance is None else find_conditions(instance, warehouse, [card.name for card in cards])
     stopped = frozenset(
@@ -194,11 +196,14 @@ def find_conditions(
     return conditions
 
 
-def find_sensor_trouble(instance: dg.DagsterInstance, settings: Settings) -> dict[DecisionScope, str]:
+def find_sensor_trouble(
+    instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames, settings: Settings
+) -> dict[DecisionScope, str]:
     """Return why table sensors start nothing now: they are switched off, or have not ticked for long.
 
     Args:
         instance: Dagster instance.
+        warehouse_names: names of the warehouse in Dagster.
         settings: settings, for sensors that were never switched on or off by hand.
 
     Returns:
@@ -208,7 +213,8 @@ def find_sensor_trouble(instance: dg.DagsterInstance, settings: Settings) -> dic
         return {}
     states = {state.name: state for state in instance.all_instigator_state()}
     troubles: dict[DecisionScope, str] = {}
-    for scope, sensor in _SENSORS.items():
+    for scope, sensor_name in _SENSORS.items():
+        sensor = warehouse_names.definition(sensor_name)
         state = states.get(sensor)
         if not (settings.sensors_on if state is None else state.is_running):
             troubles[scope] = f"not before the sensor {sensor} is switched on"

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ from dredge.orchestration.sensors.metric_files import alert_samples, write_metri
 from dredge.orchestration.sensors.table_cache import OpenTable, open_table, read_history, wall_ms
 from dredge.orchestration.sensors.table_sweep import Cursor, TickLog
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import resolve_annotations
 from dredge.platform_core.failure_records import iterate_lasting, read_unreadable_tables
 from dredge.platform_core.mute_records import list_mutes
 from dredge.platform_core.obstacles import find_failed_checks, list_suspensions
@@ -58,6 +60,7 @@ from dredge.platform_core.policies.findings import (
 )
 from dredge.platform_core.policies.policy import AlertRules
 from dredge.platform_core.pools import assign_forgotten_steps
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard
@@ -272,7 +275,7 @@ class Watch:
         """
         policies = self.policies.current()
         sensors = {state.name: state.instigator_data for state in instance.all_instigator_state()}
-        awake = self._awake_since(getattr(sensors.get(names.WATCH_SENSOR), "cursor", None))
+        awake = self._awake_since(getattr(sensors.get(warehouse.names.definition(names.WATCH_SENSOR)), "cursor", None))
         findings = [finding for card in self.cards for finding in self._visit(warehouse, card, policies.of(card.name))]
         if policies.trouble:
             text = policies.trouble
@@ -357,10 +360,11 @@ class Watch:
                 "check passes again",
                 run_id=check.run_id,
             )
+        own_sensors = {warehouse.names.definition(name) for name in _OURS}
         now = wall_ms() / 1000
         for state in instance.all_instigator_state():
             ticked = getattr(state.instigator_data, "last_tick_timestamp", None)
-            if state.name not in _OURS or not state.is_running or ticked is None:
+            if state.name not in own_sensors or not state.is_running or ticked is None:
                 continue
             limit = max(_SILENT_INTERVALS * (getattr(state.instigator_data, "min_interval", 0) or 0), _SILENT_SECONDS)
             if now - max(ticked, awake_ms / 1000) >= limit:
@@ -693,9 +697,20 @@ def _write_cursor(cursor: Cursor, state: Mapping[str, ChannelState], awake_ms: i
 
 
 def watch_sensor(
-    cards: Sequence[TableCard], policies: PolicySource, settings: Settings, environment: Mapping[str, str] | None = None
+    cards: Sequence[TableCard],
+    warehouse_names: names.WarehouseNames,
+    policies: PolicySource,
+    settings: Settings,
+    environment: Mapping[str, str] | None = None,
 ) -> dg.SensorDefinition:
     """Return the sensor `watch` for all tables.
+
+    Args:
+        cards: descriptions of the tables in the loaded definitions.
+        warehouse_names: names of the warehouse in Dagster.
+        policies: source of the current policies.
+        settings: intervals and budgets.
+        environment: environment variables with the addresses of the channels, or None for those of this process.
 
     Raises:
         InvalidOption: the address of an alert channel is invalid.
@@ -704,13 +719,15 @@ def watch_sensor(
     watch = Watch(cards, policies, settings, default_channels(values), values)
 
     @dg.sensor(
-        name=names.WATCH_SENSOR,
+        name=warehouse_names.definition(names.WATCH_SENSOR),
         # Dagster requires the assets that a sensor may report on; this one requests no run.
-        asset_selection=dg.AssetSelection.all(),
+        asset_selection=dg.AssetSelection.key_prefixes([warehouse_names.first]),
         minimum_interval_seconds=settings.watch_seconds,
         description=DESCRIPTION,
         default_status=dg.DefaultSensorStatus.RUNNING if settings.sensors_on else dg.DefaultSensorStatus.STOPPED,
     )
+    @partial(rename_resources, warehouse_names=warehouse_names)
+    @resolve_annotations
     def watch_tables(context: dg.SensorEvaluationContext, warehouse: WarehouseResource) -> dg.SensorResult:
         return watch.tick(context, warehouse)
 
