@@ -16,7 +16,7 @@ setup:  ## create .venv with every pinned package (nothing to do when it is curr
 lint: setup  ## ruff, mypy --strict, import contracts
 	@sh scripts/lint.sh
 
-lint-project:  ## zizmor, actionlint, hadolint, yamllint, where they are installed (.github/requirements/tools.txt)
+lint-project:  ## linters of workflows, containers, shell and YAML, where they are installed (.github/requirements/tools.txt)
 	@sh scripts/lint_project.sh
 
 test-fast: setup  ## the tests without Java, Spark, servers and a browser

