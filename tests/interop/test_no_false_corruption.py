@@ -53,7 +53,7 @@ def _texts_of_damage(warehouse: Path) -> list[str]:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             run([verb, "db.t", *arguments, "-w", str(warehouse)])
-        lines = out.getvalue().splitlines()
+        lines = out.getvalue().replace(str(warehouse), "").splitlines()
         found += [f"{verb}: {line}" for line in lines if DAMAGE.search(HINTS.sub("", line))]
     table = Catalog(str(warehouse)).table("db.t")
     for action in ("remove_unexisting_files", "remove_unexisting_manifests"):
