@@ -25,7 +25,7 @@
       LockTimeout             waiting for a lock took too long
       LockLost                another process took over, or may have taken over, a held lock
       LockRequired            commits need a lock on this storage, and the table has none
-      MetastoreFailed         the database of a catalog or of its locks cannot be used
+      MetastoreFailed         the database or server of a catalog, or the database of its locks, cannot be used
       PlanStale               the plan's inputs were deleted or moved
       PlanRefused             a safety rule stops the plan
       VerificationFailed      maintenance would have changed the rows that readers see
@@ -492,16 +492,17 @@ class LockRequired(DredgeError):
 
 
 class MetastoreFailed(DredgeError):
-    """The database of a catalog or of its locks cannot be used.
+    """The database of a catalog or of its locks, or the server of a catalog, cannot be used or refuses a request.
 
     Attributes:
-        address: address of the database, without secrets.
+        address: address of the database or server, without secrets.
         reason: explanation.
     """
 
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
-        super().__init__(f"the database {address} cannot be used: {reason}")
+        kind = "catalog server" if address.startswith(("http:", "https:")) else "database"
+        super().__init__(f"the {kind} {address} cannot be used: {reason}")
 
 
 class PlanStale(DredgeError):

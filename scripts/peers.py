@@ -1,4 +1,4 @@
-"""Fetch the peers into .peers/: Java Paimon, and pypaimon and pypaimon-rust in an environment each.
+"""Fetch the peers into .peers/: Java Paimon, its REST catalog server, and pypaimon and pypaimon-rust.
 
 A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
@@ -28,6 +29,15 @@ POSTGRESQL_JDBC = "42.7.4"
 PYPAIMON = "2.1.0"
 PYPAIMON_RUST = "0.4.0"
 PYARROW = "26.0.1"
+REST_SERVER = (
+    ("org.apache.paimon", "paimon-core", PAIMON, "tests"),
+    ("com.squareup.okhttp3", "mockwebserver", "4.12.0", ""),
+    ("com.squareup.okhttp3", "okhttp", "4.12.0", ""),
+    ("com.squareup.okio", "okio-jvm", "3.6.0", ""),
+    ("org.jetbrains.kotlin", "kotlin-stdlib", "1.8.21", ""),
+    ("junit", "junit", "4.13.2", ""),
+)
+"""Jars of Paimon's REST catalog server, which its tests run: group, artifact, version and classifier."""
 SPARK_CONNECTOR = ("paimon-spark-4.1_2.13", "2.0.0")
 PYSPARK = "4.1.4"
 """Version of Spark for which the connector is built."""
@@ -66,6 +76,33 @@ def paimon_java() -> None:
     fetch_jar("org.eclipse.jdt", "ecj", ECJ)
     fetch_jar("org.xerial", "sqlite-jdbc", SQLITE_JDBC)  # drivers of its JDBC catalog
     fetch_jar("org.postgresql", "postgresql", POSTGRESQL_JDBC)
+
+
+def rest_server() -> None:
+    """Put the jars of Paimon's REST catalog server into .peers/paimon-rest."""
+    folder = PEERS / "paimon-rest"
+    names = [f"{artifact}-{version}{f'-{kind}' if kind else ''}.jar" for _, artifact, version, kind in REST_SERVER]
+    if all((folder / name).is_file() for name in names):
+        return
+    print("peers: fetching Paimon's REST catalog server", flush=True)
+    module = ElementTree.Element("ivy-module", {"version": "2.0", "xmlns:m": "http://ant.apache.org/ivy/maven"})
+    ElementTree.SubElement(module, "info", {"organisation": "dredge", "module": "peers"})
+    dependencies = ElementTree.SubElement(module, "dependencies")
+    for group, artifact, version, kind in REST_SERVER:
+        attributes = {"org": group, "name": artifact, "rev": version, "transitive": "false"}
+        dependency = ElementTree.SubElement(dependencies, "dependency", attributes)
+        if kind:
+            jar = {"name": artifact, "type": "jar", "ext": "jar", "m:classifier": kind}
+            ElementTree.SubElement(dependency, "artifact", jar)
+    folder.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(module).write(folder / "ivy.xml", encoding="utf-8", xml_declaration=True)
+    command = [java(), "-jar", str(ivy_jar()), "-cache", str(PEERS / "ivy"), "-types", "jar", "-confs", "default"]
+    command += ["-ivy", ".peers/paimon-rest/ivy.xml"]
+    command += ["-retrieve", ".peers/paimon-rest/[artifact]-[revision](-[classifier]).[ext]"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise RuntimeError(f"{absent} could not be fetched: {done.stdout[-400:]}{done.stderr[-400:]}")
 
 
 def newer_paimon(artifact: str, version: str) -> None:
@@ -140,7 +177,13 @@ def spark_connector() -> None:
 
 def main(arguments: list[str]) -> int:
     missing = 0
-    for name, build in (("Java Paimon", paimon_java), ("pypaimon", pypaimon), ("pypaimon-rust", pypaimon_rust)):
+    builds = {
+        "Java Paimon": paimon_java,
+        "Paimon's REST catalog server": rest_server,
+        "pypaimon": pypaimon,
+        "pypaimon-rust": pypaimon_rust,
+    }
+    for name, build in builds.items():
         try:
             build()
         except (RuntimeError, OSError, subprocess.SubprocessError, ImportError) as error:

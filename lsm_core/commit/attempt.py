@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,13 +58,14 @@ from lsm_core.format.manifest import (
     has_unknown,
     merge_entries,
 )
+from lsm_core.format.partitions import partition_spec_values
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.json_text import parse_object
 from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.manifests import NO_ENTRIES, assign, number_by_snapshot, prune, tracks_rows
-from lsm_core.metadata.store import TableStore, list_schema_ids
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_supported
 from lsm_core.options import TableOptions, written_as
 from lsm_core.storage import FileIO, FileStatus, Guarantee, OutputFile, done_in_turn, place_of, same_place
@@ -373,8 +375,23 @@ class PublishOutcome(StrEnum):
     TAKEN = "taken"
 
 
-def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snapshot | None = None) -> PublishOutcome:
+def publish(
+    store: TableStore,
+    snapshot: Snapshot,
+    retries: Retries,
+    base: Snapshot | None = None,
+    entries: pa.Table | None = None,
+) -> PublishOutcome:
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
+
+    If a catalog server publishes the table's snapshots, the snapshot is sent to this server instead.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot to publish.
+        retries: attempts that remain, with their waits.
+        base: snapshot on which it was built, or None.
+        entries: manifest entries of the change (`ENTRY_SCHEMA`), whose counts a catalog server gets.
 
     Returns:
         PUBLISHED, or TAKEN if the snapshot was definitely not published. The reason for TAKEN is one of: another commit
@@ -387,6 +404,9 @@ def publish(store: TableStore, snapshot: Snapshot, retries: Retries, base: Snaps
         LockTimeout: the lock was not free in time; nothing was published.
         DredgeError: any other error, such as LockRequired, MetastoreFailed or StorageFull; nothing was published.
     """
+    if store.publisher is not None:
+        changes = [] if entries is None else partition_changes(store, entries)
+        return _publish_on_server(store, store.publisher, snapshot, retries, base, changes)
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
         return _publish(store, snapshot, retries, None, base)
@@ -419,6 +439,87 @@ def _publish(
         if snapshot.id == 1:
             snapshots.write_earliest_hint(store, snapshot.id)
     return outcome
+
+
+def _publish_on_server(
+    store: TableStore,
+    publisher: SnapshotPublisher,
+    snapshot: Snapshot,
+    retries: Retries,
+    base: Snapshot | None,
+    changes: Sequence[Mapping[str, Any]],
+) -> PublishOutcome:
+    """Let a catalog server publish a snapshot; a request with an unknown outcome is looked up in the table's folder.
+
+    The same request may be sent again: the server gives an id to one snapshot only.
+
+    Raises:
+        CommitUnknown: the server may have published the snapshot, and the snapshot cannot be read.
+        DredgeError: the server refused, or the table was dropped; nothing was published.
+    """
+    while True:
+        if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
+            return PublishOutcome.TAKEN
+        reason = ""
+        try:
+            if publisher.publish(snapshot, base, store.branch, changes):
+                return PublishOutcome.PUBLISHED
+        except OutcomeUnknown as error:
+            reason = str(error)
+        try:
+            seen = snapshots.try_read(store, snapshot.id)
+        except (OSError, DredgeError) as error:
+            raise CommitUnknown(
+                snapshot.id, f"{reason or 'the server refused it'}; it cannot be read: {error}"
+            ) from error
+        if seen is not None:
+            return PublishOutcome.PUBLISHED if snapshots.is_same(seen, snapshot) else PublishOutcome.TAKEN
+        if not reason:  # a definite answer, and no snapshot of this id: the base is not the newest snapshot any more
+            return PublishOutcome.TAKEN
+        if not retries.wait():
+            raise CommitUnknown(snapshot.id, reason)
+
+
+def partition_changes(store: TableStore, entries: pa.Table) -> list[dict[str, Any]]:
+    """Return how a commit changes the counts of each partition, in the form of Paimon's `PartitionStatistics`.
+
+    Args:
+        store: the table.
+        entries: manifest entries of the change (`ENTRY_SCHEMA`).
+
+    Returns:
+        One object per changed partition with the members `spec`, `recordCount`, `fileSizeInBytes` (bytes),
+        `fileCount`, `lastFileCreationTime` (epoch ms) and `totalBuckets`; counts of deleted files are negative.
+    """
+    if not entries.num_rows:
+        return []
+    sign = pc.if_else(pc.equal(entries.column("kind"), ADD), pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
+    counts = pa.table(
+        {
+            "partition": entries.column("partition"),
+            "rows": pc.multiply(entries.column("row_count"), sign),
+            "bytes": pc.multiply(entries.column("file_size"), sign),
+            "files": sign,
+            "time": pc.fill_null(entries.column("creation_time_ms"), 0),
+            "buckets": entries.column("total_buckets"),
+        }
+    )
+    sums = [("rows", "sum"), ("bytes", "sum"), ("files", "sum"), ("time", "max"), ("buckets", "last")]
+    totals = counts.group_by("partition", use_threads=False).aggregate(sums)
+    specs = partition_spec_values(store.schema, totals.column("partition").to_pylist(), store.options)
+    members = (
+        ("recordCount", "rows_sum"),
+        ("fileSizeInBytes", "bytes_sum"),
+        ("fileCount", "files_sum"),
+        ("lastFileCreationTime", "time_max"),
+        ("totalBuckets", "buckets_last"),
+    )
+    columns = [totals.column(column).to_pylist() for _, column in members]
+    names = [member for member, _ in members]
+    return [
+        {"spec": spec, **dict(zip(names, values, strict=True))}
+        for spec, values in zip(specs, zip(*columns, strict=True), strict=True)
+    ]
 
 
 def _take_back(store: TableStore, snapshot: Snapshot, data: bytes) -> None:
@@ -840,6 +941,7 @@ class CommitRun:
         self._delta_files: list[str] = []
         self._base_id = self._next_row_id = 0
         self._latest: Snapshot | None = None
+        self._entries: pa.Table | None = None
         self._base = BaseEntries(store)
 
     def run(self) -> int:
@@ -883,7 +985,7 @@ class CommitRun:
 
     def _publish(self, snapshot: Snapshot, attempt_files: list[str]) -> bool:
         try:
-            outcome = publish(self._store, snapshot, self._retries, self._latest)
+            outcome = publish(self._store, snapshot, self._retries, self._latest, self._entries)
         except CommitUnknown:
             raise  # the snapshot may be visible, so its files must stay
         except DredgeError:
@@ -963,6 +1065,7 @@ class CommitRun:
             self._delta_files = self._files.take()
         index_manifest = next_index_manifest(store, self._drafts, latest, request.index, base, entries, request.user)
         base_list = manifests.write_list(self._drafts, request.merge(store, old, self._drafts))
+        self._entries = entries
         return self._snapshot(latest, entries, base_list, index_manifest), self._files.take()
 
     def _require_first(self, looked_at: int) -> None:

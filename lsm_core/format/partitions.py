@@ -147,6 +147,15 @@ def partition_specs(schema: TableSchema, partitions: Sequence[bytes], options: T
     return _paths(schema.partition_keys, _directory_texts(schema, partitions, options), len(partitions))
 
 
+def partition_spec_values(
+    schema: TableSchema, partitions: Sequence[bytes], options: TableOptions
+) -> list[dict[str, str]]:
+    """Return the texts of each partition's values by column, as catalog servers list them."""
+    columns = _directory_texts(schema, partitions, options)
+    rows = zip(*columns, strict=True) if columns else [()] * len(partitions)
+    return [dict(zip(schema.partition_keys, row, strict=True)) for row in rows]
+
+
 def java_texts(schema: TableSchema, partitions: Sequence[bytes]) -> list[tuple[str | None, ...]]:
     """Return the values of each partition in Java's internal text form (dates are epoch days).
 

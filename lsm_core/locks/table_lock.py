@@ -149,7 +149,7 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
         )
 
 
-def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions) -> str:
+def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions, server: str = "") -> str:
     """Return a description of the mechanism that makes a table's commits exclusive.
 
     The description includes the settings that Java engines need to share the lock.
@@ -159,10 +159,13 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions)
         root: the table's directory.
         name: the table's name.
         options: the table's options.
+        server: address of the catalog server that publishes the table's snapshots, or "".
 
     Returns:
         One or two sentences for the user.
     """
+    if server:
+        return f"the catalog server {server} publishes the commits of all engines, one after another"
     lock_type = str(options.get("dredge.lock"))
     mechanism = {
         Guarantee.EXCLUSIVE_CREATE: "exclusive creation (hard link)",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from lsm_core.errors import InvalidOption, SnapshotNotFound, TableExists, TableNotFound
+from lsm_core.errors import InvalidOption, MetastoreFailed, SnapshotNotFound, TableExists, TableNotFound
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots, tags
-from lsm_core.metadata.store import TableStore, list_schema_ids, metadata_root
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore, list_schema_ids, metadata_root
 from lsm_core.storage import check_name, inside_really
 
 MAIN: Final = "main"
@@ -71,7 +71,7 @@ def open_branch(store: TableStore, branch: str) -> TableStore:
     """
     name = branch_name(store.name, branch)
     opened = TableStore.open(store.file_io, store.root, name, store.clock, store.given_options, branch)
-    return opened.registered_in(store.registry)
+    return opened.in_catalog_of(store)
 
 
 def newest_manifest_list(branch: TableStore) -> str:
@@ -200,6 +200,8 @@ def create_branch(
         raise InvalidOption(
             "from_snapshot", from_snapshot, f"a tag or a snapshot, not both (from_tag is {from_tag!r})", store.name
         )
+    if store.publisher is not None:
+        return _create_on_server(store, store.publisher, branch, from_tag, from_snapshot)
     folder = branch_dir(store, branch)
     files, source = _collect_files(store, folder, from_tag, from_snapshot)
     present = {f"{store.root}/{path}" for path in metadata_paths(store, branch)}
@@ -218,6 +220,26 @@ def create_branch(
         remove_folder(store, branch)
         message = f"{source} was deleted while branch '{branch}' of table {store.name} was created"
         raise SnapshotNotFound(message, expired=True)
+    return open_branch(store, branch)
+
+
+def _create_on_server(
+    store: TableStore, publisher: SnapshotPublisher, branch: str, from_tag: str | None, from_snapshot: int | None
+) -> TableStore:
+    """Let the catalog server create a branch, and return the table on it.
+
+    Raises:
+        InvalidOption: the branch is to begin with a snapshot, which the servers' protocol does not have.
+        MetastoreFailed: the server may still create the branch.
+    """
+    if from_snapshot is not None:
+        accepted = "a tag of this snapshot as from_tag: catalog servers create branches from tags only"
+        raise InvalidOption("from_snapshot", from_snapshot, accepted, store.name)
+    try:
+        publisher.create_branch(branch, from_tag)
+    except OutcomeUnknown as error:
+        if not list_schema_ids(store.file_io, store.root, branch):
+            raise MetastoreFailed(publisher.address, f"branch '{branch}' may or may not be created: {error}") from error
     return open_branch(store, branch)
 
 
@@ -288,6 +310,7 @@ def rename_branch(store: TableStore, branch: str, to: str) -> None:
         InvalidOption: Paimon does not accept the new name, or ``store`` is opened on this branch.
         InvalidData: a name would lead out of the table's directory.
     """
+    store.require_own_snapshots("a rename of a branch")
     require_branch(store, branch)
     _check_new_name(store, to)
     if branch == store.branch:

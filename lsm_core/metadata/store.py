@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -20,6 +20,7 @@ from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, Table
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.partitions import newer_partition_dir, partition_dir
 from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import parse_json
 from lsm_core.metadata import paimon_version
 from lsm_core.options import TableOptions
@@ -188,6 +189,71 @@ class TableRegistry(Protocol):
         ...
 
 
+class SnapshotPublisher(Protocol):
+    """Catalog server that publishes the snapshots of one table; clients of such a table do not create snapshot files.
+
+    Attributes:
+        address: address of the server, for messages.
+    """
+
+    address: str
+
+    def publish(
+        self, snapshot: Snapshot, base: Snapshot | None, branch: str, changes: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """Publish a snapshot.
+
+        Args:
+            snapshot: the new snapshot; its id is one more than that of ``base``.
+            base: snapshot on which it was built, or None.
+            branch: branch of the table.
+            changes: change of each partition's counts (`partition_changes`).
+
+        Returns:
+            Whether the snapshot was published. False if another snapshot has its id.
+
+        Raises:
+            OutcomeUnknown: the server may have published the snapshot.
+            TableNotFound: the table was dropped or replaced.
+            MetastoreFailed: the server refused or cannot be reached; nothing was published.
+        """
+        ...
+
+    def roll_back(self, target: int, newest: int, branch: str) -> None:
+        """Make an older snapshot the newest snapshot; the server deletes the newer snapshots and their files.
+
+        Args:
+            target: id of the snapshot to return to.
+            newest: id of the newest snapshot; the server refuses if a newer snapshot exists.
+            branch: branch of the table.
+
+        Raises:
+            OutcomeUnknown: the server may have rolled the table back.
+            SnapshotNotFound: the server does not have the target.
+            MetastoreFailed: the server refused or cannot be reached; nothing was changed.
+        """
+        ...
+
+    def create_branch(self, branch: str, from_tag: str | None) -> None:
+        """Create a branch.
+
+        Args:
+            branch: name of the new branch.
+            from_tag: tag that the branch begins with, or None for an empty branch.
+
+        Raises:
+            OutcomeUnknown: the server may have created the branch.
+            TableExists: the branch exists.
+            SnapshotNotFound: the tag does not exist.
+            MetastoreFailed: the server refused or cannot be reached; nothing was changed.
+        """
+        ...
+
+
+class OutcomeUnknown(Exception):
+    """A request that changes something was sent, and it is unknown whether the server carried it out."""
+
+
 _METADATA_FOLDERS: Final = (
     *("snapshot", "schema", "manifest", "index", "statistics", "tag", "tag/tag-success-file"),
     *("changelog", "consumer", "branch"),
@@ -239,6 +305,7 @@ class TableStore:
         identity: schema that was read when the table was opened; :meth:`require_same` compares it with the file.
         kept: cache of immutable files (footers, indexes).
         registry: list that must also name new tables of the warehouse; None if the folders alone are the catalog.
+        publisher: catalog server that publishes this table's snapshots; None if clients create the snapshot files.
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
     """
@@ -271,6 +338,7 @@ class TableStore:
         self.kept = Kept()
         self._detected_options: dict[str, str] = {}
         self.registry: TableRegistry | None = None
+        self.publisher: SnapshotPublisher | None = None
 
     @classmethod
     def open(
@@ -349,7 +417,7 @@ class TableStore:
             self.file_io, self.root, self.name, self.schema, None, self.clock, self.branch, options, self.identity
         )
         store._detected_options = {} if PAIMON_VERSION in dynamic else self._detected_options
-        return store.naming_files_as(self).registered_in(self.registry)
+        return store.naming_files_as(self).in_catalog_of(self)
 
     def with_schema(self, schema: TableSchema) -> TableStore:
         """Return this table with ``schema`` in place of its own schema; both stores share their caches."""
@@ -384,6 +452,29 @@ class TableStore:
         self.registry = registry
         return self
 
+    def published_by(self, publisher: SnapshotPublisher | None) -> Self:
+        """Use ``publisher`` for new snapshots of the table; return this object."""
+        self.publisher = publisher
+        return self
+
+    def in_catalog_of(self, other: TableStore) -> Self:
+        """Use the registry and the publisher of ``other``, the same table; return this object."""
+        self.registry, self.publisher = other.registry, other.publisher
+        return self
+
+    def require_own_snapshots(self, work: str) -> None:
+        """Check that clients, not a catalog server, create and delete the snapshot files of the table.
+
+        Args:
+            work: work that rewrites snapshot files, for the error, such as "a fast-forward".
+
+        Raises:
+            UnsupportedFeature: a catalog server publishes the snapshots, and would not learn of the change.
+        """
+        if self.publisher is not None:
+            reason = f"{work} of a table whose snapshots the catalog server {self.publisher.address} publishes"
+            raise UnsupportedFeature(f"{reason}; use the server, or an engine that it serves", self.name)
+
     @property
     def own_uuid(self) -> str:
         """The UUID in the names of all files created with this object and its copies in this process."""
@@ -393,9 +484,10 @@ class TableStore:
         """Return this table with ``count`` as option `bucket`, for writers that assign rows to this many buckets."""
         schema = replace(self.schema, options={**self.schema.options, "bucket": str(count)})
         options = self.dynamic_options
-        return TableStore(
+        store = TableStore(
             self.file_io, self.root, self.name, schema, None, self.clock, self.branch, options, self.identity
         )
+        return store.in_catalog_of(self)
 
     def require_same(self) -> None:
         """Check that the table's folder still holds the table that was opened.
@@ -434,7 +526,7 @@ class TableStore:
     def refresh(self) -> TableStore:
         """Return this table with its newest schema."""
         store = TableStore.open(self.file_io, self.root, self.name, self.clock, self.given_options, self.branch)
-        return store.registered_in(self.registry)
+        return store.in_catalog_of(self)
 
     @property
     def given_options(self) -> dict[str, str | None]:

@@ -6,7 +6,13 @@ table. Begin with `table_options`.
 
 from __future__ import annotations
 
-from lsm_core.options.catalog_options import STORAGE_OPTIONS, CatalogOptions, is_catalog_option, parse_catalog_options
+from lsm_core.options.catalog_options import (
+    STORAGE_OPTIONS,
+    CatalogOptions,
+    is_catalog_option,
+    parse_catalog_options,
+    warehouse_options,
+)
 from lsm_core.options.keys import ENUMS, FAMILIES, OTHER_ENGINES, READING, Effect, Family, Key
 from lsm_core.options.misnamed import misnamed
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets

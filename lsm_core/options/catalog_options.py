@@ -41,13 +41,21 @@ _KEYS = (
     Key("case-sensitive", BOOL),
     Key("sync-all-properties", BOOL, "true"),
     Key("format-table.enabled", BOOL, "true"),
+    Key("token.provider", TEXT),
+    Key("data-token.enabled", BOOL),
+    Key("prefix", TEXT),
     Key(S3_ENDPOINT, TEXT),
     Key(S3_REGION, TEXT),
     Key(S3_PATH_STYLE, BOOL),
 )
 CATALOG_REGISTRY: dict[str, Key] = {key.name: key for key in _KEYS}
 TABLE_DEFAULT_PREFIX = "table-default."
-_METASTORES = ("filesystem", "jdbc")
+HEADER_PREFIX = "header."
+"""Prefix of options that are headers of each request to a REST catalog server."""
+REST_SCHEME = "rest:"
+"""Prefix of a warehouse that is the address of a REST catalog server, as in ``rest:https://host:port``."""
+_METASTORES = ("filesystem", "jdbc", "rest")
+_NOT_SECRET = ("token.provider", "data-token.enabled")
 _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey")
 
 
@@ -70,11 +78,12 @@ class CatalogOptions:
         self._raw = {str(k): str(v) for k, v in (options or {}).items()}
         self._values: dict[str, Any] = {}
         for name, value in self._raw.items():
-            if any(word in name.lower() for word in _SECRETS):
-                raise InvalidOption(name, "***", "secrets from the environment only")
+            if name not in _NOT_SECRET and any(word in name.lower() for word in (*_SECRETS, "authorization")):
+                variable = "; set DREDGE_REST_TOKEN or DREDGE_REST_TOKEN_FILE instead" if name == "token" else ""
+                raise InvalidOption(name, "***", f"secrets from the environment only{variable}")
             if name in CATALOG_REGISTRY:
                 self._values[name] = parse_value(CATALOG_REGISTRY[name], value)
-            elif not name.startswith(TABLE_DEFAULT_PREFIX):
+            elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX)):
                 advice = advice_on(name)
                 _LOG.warning("unknown catalog option '%s' has no effect%s", name, f": {advice}" if advice else "")
         if self.metastore not in _METASTORES:
@@ -99,7 +108,7 @@ class CatalogOptions:
 
     @property
     def metastore(self) -> str:
-        """``metastore``: filesystem or jdbc."""
+        """``metastore``: filesystem, jdbc or rest."""
         return str(self.get("metastore")).lower()
 
     @property
@@ -155,6 +164,12 @@ class CatalogOptions:
         }
 
     @property
+    def headers(self) -> dict[str, str]:
+        """Headers of each request to a REST catalog server (``header.*``, without the prefix)."""
+        start = len(HEADER_PREFIX)
+        return {key[start:]: value for key, value in self._raw.items() if key.startswith(HEADER_PREFIX)}
+
+    @property
     def storage(self) -> dict[str, str]:
         """The options for access to the object store (endpoint, region, path style) that are set."""
         return {key: value for key, value in self._raw.items() if key in STORAGE_OPTIONS}
@@ -166,9 +181,31 @@ class CatalogOptions:
         return {k[start:]: v for k, v in self._raw.items() if k.startswith(TABLE_DEFAULT_PREFIX)}
 
 
+def warehouse_options(warehouse: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a catalog with the warehouse that the caller named.
+
+    A warehouse ``rest:ADDRESS`` stands for `metastore` = rest with this `uri`; the option `warehouse` is then the name
+    of the warehouse on the server.
+
+    Args:
+        warehouse: path or address of the warehouse, its name on a REST catalog server, or ``rest:ADDRESS``.
+        options: the catalog's other options.
+
+    Raises:
+        InvalidOption: `metastore` or `uri` contradict the address.
+    """
+    if not warehouse.lower().startswith(REST_SCHEME):
+        return {"warehouse": warehouse, **options}
+    server = {"metastore": "rest", "uri": warehouse[len(REST_SCHEME) :]}
+    for key, value in server.items():
+        if str(options.get(key, value)).lower() != value.lower():
+            raise InvalidOption(key, options[key], f"{value}, because the warehouse is {warehouse}")
+    return {"warehouse": "", **options, **server}
+
+
 def is_catalog_option(key: str) -> bool:
     """Return whether ``key`` is a catalog option, for mixed lists of options, such as those of a Spark data source."""
-    return key in CATALOG_REGISTRY or key.startswith(TABLE_DEFAULT_PREFIX)
+    return key in CATALOG_REGISTRY or key.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX))
 
 
 def parse_catalog_options(text: str, source: str) -> dict[str, str]:

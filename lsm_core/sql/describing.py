@@ -140,8 +140,8 @@ def describe(catalog: Catalog, statement: Describe) -> pa.Table:
     if statement.subject == "database":
         if statement.name not in catalog.list_databases():
             known = ", ".join(catalog.list_databases()) or "none"
-            raise DatabaseNotFound(f"database {statement.name} is not in {catalog.root}; it has: {known}")
-        return _pairs([("Catalog Name", "dredge"), ("Namespace Name", statement.name), ("Location", catalog.root)])
+            raise DatabaseNotFound(f"database {statement.name} is not in {catalog.place}; it has: {known}")
+        return _pairs([("Catalog Name", "dredge"), ("Namespace Name", statement.name), ("Location", catalog.place)])
     if statement.subject == "history":
         parsed = TableName.parse(statement.name)
         return catalog.table(f"{parsed.on_branch}$snapshots").to_arrow().sort_by([("snapshot_id", "descending")])

@@ -5,6 +5,7 @@ Source: Paimon `FileSystemCatalog`, `JdbcCatalog`.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,10 +28,10 @@ from lsm_core.format.schema import CURRENT_VERSION, TableSchema
 from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_lock
 from lsm_core.metadata import paimon_version, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
-from lsm_core.metadata.store import TableRegistry, TableStore, latest_schema, list_schema_ids
+from lsm_core.metadata.store import SnapshotPublisher, TableRegistry, TableStore, latest_schema, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_possible, unsupported
-from lsm_core.options import CatalogOptions, TableOptions, not_acted_on
-from lsm_core.storage import Guarantee, file_io_for, is_link
+from lsm_core.options import CatalogOptions, TableOptions, not_acted_on, warehouse_options
+from lsm_core.storage import FileIO, Guarantee, file_io_for, is_link
 from lsm_core.table.metastore import FolderMetastore
 from lsm_core.table.names import SYSTEM_DATABASE, TableName, checked_new
 from lsm_core.table.typed_errors import with_typed_errors
@@ -42,6 +43,7 @@ if (
 
     from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
     from lsm_core.table.definition import Schema
+    from lsm_core.table.rest_metastore import RestMetastore
     from lsm_core.table.schema_change import SchemaChange
     from lsm_core.table.table import Table
 
@@ -56,8 +58,19 @@ class Catalog:
     With the option `metastore` = jdbc, the SQL database at `uri` lists databases and tables. The SQL database may also
     hold the commit locks (`lock.enabled`); Java's JDBC catalogs then share these locks.
 
+    With `metastore` = rest, the catalog server at `uri` has the databases and tables, and publishes snapshots. Its
+    token comes from the environment (`DREDGE_REST_TOKEN`, or `DREDGE_REST_TOKEN_FILE`).
+
+    Attributes:
+        options: the catalog's options.
+        file_io: access to the files of :attr:`root`.
+        root: folder of the warehouse. For a REST catalog, a local folder that has saved plans only.
+        place: path or address of the warehouse, for messages.
+        clock: clock for all times that the catalog's tables write.
+
     Args:
-        warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``.
+        warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``. For a REST
+            catalog, the name of the warehouse on the server, or ``rest:ADDRESS`` with the name as option `warehouse`.
         options: catalog options with Paimon's keys (docs/options.md).
         clock: clock for all times that the catalog's tables write, or its text (`clock_from`); None for the system's
             clock.
@@ -65,7 +78,7 @@ class Catalog:
     Raises:
         UnsupportedFeature: the storage of this URL is not offered.
         InvalidOption: an option cannot be used.
-        MetastoreFailed: the JDBC database cannot be used. Every method may raise it.
+        MetastoreFailed: the JDBC database or the catalog server cannot be used. Every method may raise it.
     """
 
     def __init__(
@@ -74,14 +87,22 @@ class Catalog:
         options: Mapping[str, str] | None = None,
         clock: Clock | str | None = None,
     ) -> None:
-        self.options = CatalogOptions({"warehouse": os.fspath(warehouse), **(options or {})})
-        self.file_io, root = file_io_for(warehouse, self.options.storage)
-        self.root = root.rstrip("/")
+        self.options = CatalogOptions(warehouse_options(os.fspath(warehouse), options or {}))
         self.clock: Clock = clock_from(clock)
-        self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
         self._warned: set[str] = set()  # tables with a warning about their own lock, one warning each
-        self._metastore = FolderMetastore(self.file_io, self.root)
         self._registry: TableRegistry | None = None
+        self._server: RestMetastore | None = None
+        self._metastore: FolderMetastore | RestMetastore
+        if self.options.metastore == "rest":
+            self._registry = self._server = self._metastore = _rest_metastore(self.options)
+            self.file_io, self.root = file_io_for(_own_folder(self._server.root))
+            self.place = self._server.root
+            self._locking = self.options.locking(always=False)
+            return
+        self.file_io, root = file_io_for(warehouse, self.options.storage)
+        self.place = self.root = root.rstrip("/")
+        self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+        self._metastore = FolderMetastore(self.file_io, self.root)
         if self.options.metastore == "jdbc":
             from lsm_core.locks.database import Database
             from lsm_core.table.jdbc_metastore import JdbcMetastore
@@ -93,7 +114,7 @@ class Catalog:
             )
 
     def __repr__(self) -> str:
-        return f"Catalog({self.root!r})"
+        return f"Catalog({self.place!r})"
 
     # -- databases -------------------------------------------------------------------------------------------------
 
@@ -116,7 +137,7 @@ class Catalog:
         if self._metastore.has_database(name):
             if ignore_if_exists:
                 return False
-            raise DatabaseExists(f"database {name} is already in {self.root}")
+            raise DatabaseExists(f"database {name} is already in {self.place}")
         self._metastore.add_database(name)
         return True
 
@@ -144,7 +165,7 @@ class Catalog:
         if not self._metastore.has_database(name):
             if ignore_if_not_exists:
                 return False
-            raise DatabaseNotFound(f"database {name} is not in {self.root}")
+            raise DatabaseNotFound(f"database {name} is not in {self.place}")
         tables = self.list_tables(name)
         if tables and not cascade:
             raise DatabaseExists(f"database {name} still holds {len(tables)} tables: {', '.join(tables[:5])}")
@@ -158,13 +179,13 @@ class Catalog:
     def _table_path(self, name: TableName, *, in_new_database: bool = False) -> str:
         if not in_new_database and not self._metastore.has_database(name.database):
             known = ", ".join(self.list_databases()) or "none"
-            raise DatabaseNotFound(f"database {name.database} is not in {self.root}; it has: {known}")
+            raise DatabaseNotFound(f"database {name.database} is not in {self.place}; it has: {known}")
         return f"{self._metastore.database_path(name.database)}/{name.table}"
 
     def list_tables(self, database: str) -> list[str]:
         """Return the names of the tables of one database, sorted. Raises DatabaseNotFound."""
         if not self._metastore.has_database(database):
-            raise DatabaseNotFound(f"database {database} is not in {self.root}")
+            raise DatabaseNotFound(f"database {database} is not in {self.place}")
         return self._metastore.tables(database)
 
     def list_lost_schemas(self, database: str, tables: Collection[str] | None = None) -> dict[str, str]:
@@ -180,7 +201,7 @@ class Catalog:
             DatabaseNotFound: the database does not exist.
         """
         if not self._metastore.has_database(database):
-            raise DatabaseNotFound(f"database {database} is not in {self.root}")
+            raise DatabaseNotFound(f"database {database} is not in {self.place}")
         path = self._metastore.database_path(database)
         known = self.list_tables(database) if tables is None else tables
         folders = self._metastore.folders_without_schema(database, set(known))
@@ -237,11 +258,11 @@ class Catalog:
         exists = self._metastore.has_table(parsed)
         if not exists:
             with self._locked(store):
-                exists = bool(list_schema_ids(self.file_io, path)) or not self._metastore.write_schema(parsed, first)
+                exists = not self._metastore.create_table(parsed, first)
         if exists:
             if ignore_if_exists:
                 return self.table(name)
-            raise TableExists(f"table {parsed} is already in {self.root}")
+            raise TableExists(f"table {parsed} is already in {self.place}")
         _warn_of_no_effect(str(parsed), first.options, {})
         return self.table(name)
 
@@ -292,14 +313,13 @@ class Catalog:
             DatabaseNotFound: the database does not exist.
         """
         parsed = TableName.parse(name)
-        path = self._path(parsed)
-        schema = latest_schema(self.file_io, path, parsed.branch)
+        file_io, path, publisher = self._folder(parsed)
+        schema = latest_schema(file_io, path, parsed.branch)
         if schema is None:
             raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile by another process")
         options = TableOptions.usable(schema.options, parsed.on_branch)
-        return TableStore(
-            self.file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking
-        ).registered_in(self._registry)
+        store = TableStore(file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking)
+        return store.registered_in(self._registry).published_by(publisher)
 
     def store(self, name: str) -> TableStore:
         """Return the `TableStore` (paths, schema, options) of a table or branch, without the facade :class:`Table`.
@@ -315,9 +335,9 @@ class Catalog:
             raise UnsupportedFeature(
                 f"this operation on the system table ${parsed.system}; name the table without it", parsed.on_branch
             )
-        path = self._path(parsed)
+        file_io, path, publisher = self._folder(parsed)
         try:
-            store = TableStore.open(self.file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
+            store = TableStore.open(file_io, path, parsed.on_branch, self.clock, self._locking, parsed.branch)
         except InvalidOption as error:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table) from error
@@ -325,7 +345,21 @@ class Catalog:
         if other and parsed.plain not in self._warned:
             self._warned.add(parsed.plain)
             _LOG.warning("table %s: %s", store.name, other)
-        return store.registered_in(self._registry)
+        return store.registered_in(self._registry).published_by(publisher)
+
+    def _folder(self, parsed: TableName) -> tuple[FileIO, str, SnapshotPublisher | None]:
+        """Return the folder of a table, access to its files, and the server that publishes its snapshots, or None.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
+            CorruptFile: a catalog server names a folder that is not the table's.
+        """
+        if self._server is None:
+            return self.file_io, self._path(parsed), None
+        table = self._server.served(parsed)
+        self._server.checked_schema(parsed, table, parsed.branch)
+        return self._server.file_io(table.path), table.path, self._server.publisher(parsed, table)
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
@@ -333,7 +367,7 @@ class Catalog:
             if self._metastore.lacks_schema(parsed):
                 raise TableNotFound(f"table {parsed.plain}: {_lost_schema_text(path)}")
             known = ", ".join(self.list_tables(parsed.database)) or "none"
-            raise TableNotFound(f"table {parsed.plain} is not in {self.root}; database {parsed.database} has: {known}")
+            raise TableNotFound(f"table {parsed.plain} is not in {self.place}; database {parsed.database} has: {known}")
         if parsed.branch != MAIN and not list_schema_ids(self.file_io, path, parsed.branch):
             known = ", ".join(list_branches(self.store_as_stored(parsed.plain))) or "none"
             raise TableNotFound(f"table {parsed.plain} has no branch '{parsed.branch}'; it has: {known}")
@@ -381,7 +415,7 @@ class Catalog:
                 *unused_defaults(store.schema, following),
             ]
             with self._locked(store):
-                written = self._metastore.write_schema(parsed, following, store.branch)
+                written = self._metastore.alter_table(parsed, store.branch, store.schema, changes, following)
             if written:
                 _warn_of_no_effect(store.name, following.options, store.schema.options)
                 for warning in warnings:
@@ -522,7 +556,7 @@ class Catalog:
             return False
         _refuse_link(path, "move")
         if self._metastore.has_table(target) or not self._metastore.move_table(TableName.parse(name), target):
-            raise TableExists(f"table {to} is already in {self.root}")
+            raise TableExists(f"table {to} is already in {self.place}")
         return True
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
@@ -548,7 +582,7 @@ class Catalog:
             return path
         if ignore:
             return None
-        raise TableNotFound(f"table {parsed} is not in {self.root}")
+        raise TableNotFound(f"table {parsed} is not in {self.place}")
 
 
 class _Stores:
@@ -575,6 +609,28 @@ class _Stores:
                     _LOG.warning("table %s.%s cannot be read: %s", database, table, error)
                     store = None
                 yield database, table, store
+
+
+def _rest_metastore(options: CatalogOptions) -> RestMetastore:
+    """Return the databases and tables of the REST catalog server that the options name.
+
+    Raises:
+        InvalidOption: the address is missing or invalid.
+        UnsupportedFeature: the HTTP client is not installed.
+    """
+    from lsm_core.table.rest_client import RestClient, require_httpx
+    from lsm_core.table.rest_metastore import RestMetastore
+
+    require_httpx()
+    raw, provider = options.raw, str(options.get("token.provider") or "")
+    client = RestClient(raw.get("uri", ""), raw.get("warehouse", ""), options.headers, provider, raw)
+    return RestMetastore(client, options.storage)
+
+
+def _own_folder(address: str) -> str:
+    """Return the local folder for saved plans of a server's warehouse, whose own folders are the server's."""
+    state = os.environ.get("XDG_STATE_HOME", "").strip() or os.path.expanduser("~/.local/state")
+    return f"{state}/dredge/{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
 
 def _refuse_link(path: str, verb: str) -> None:

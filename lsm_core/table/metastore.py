@@ -6,7 +6,7 @@ Source: Paimon `FileSystemCatalog`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from lsm_core.errors import CorruptFile, StorageRefused
 from lsm_core.format.schema import TableSchema
@@ -14,6 +14,7 @@ from lsm_core.metadata import store
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
+from lsm_core.table.schema_change import SchemaChange
 
 
 class FolderMetastore:
@@ -86,6 +87,32 @@ class FolderMetastore:
             False when another writer created the schema with this id.
         """
         return store.write_schema(self.file_io, self._path(name), schema, branch)
+
+    def create_table(self, name: TableName, schema: TableSchema) -> bool:
+        """Create a table with its first schema.
+
+        Returns:
+            False when a table has the name.
+        """
+        return not store.list_schema_ids(self.file_io, self._path(name)) and self.write_schema(name, schema)
+
+    def alter_table(
+        self, name: TableName, branch: str, before: TableSchema, changes: Sequence[SchemaChange], after: TableSchema
+    ) -> bool:
+        """Write the schema of an altered table.
+
+        Args:
+            name: the table.
+            branch: branch of the table.
+            before: schema before the changes.
+            changes: the changes.
+            after: schema after the changes.
+
+        Returns:
+            False when another writer created the schema with this id.
+        """
+        del before, changes
+        return self.write_schema(name, after, branch)
 
     def remove_table(self, name: TableName) -> None:
         """Remove a table with all its files."""

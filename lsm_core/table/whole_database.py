@@ -30,12 +30,14 @@ class Tables(Protocol):
     """Protocol of the catalog methods that maintenance of many tables needs.
 
     Attributes:
-        root: path of the warehouse.
-        file_io: storage of the warehouse.
+        root: folder for saved plans.
+        place: path or address of the warehouse, for messages.
+        file_io: storage of :attr:`root`.
         clock: clock for the creation time of plans.
     """
 
     root: str
+    place: str
     file_io: FileIO
     clock: Clock
 
@@ -70,7 +72,7 @@ def tables_matching(catalog: Tables, pattern: str) -> list[str]:
     names = [f"{database}.{table}" for database in catalog.list_databases() for table in catalog.list_tables(database)]
     matches = [name for name in names if fnmatchcase(name, pattern)]
     if not matches:
-        raise TableNotFound(f"no table of {catalog.root} matches {pattern}")
+        raise TableNotFound(f"no table of {catalog.place} matches {pattern}")
     return matches
 
 
@@ -128,7 +130,7 @@ def load_combined(catalog: Tables, plan_hash: str) -> CombinedPlan:
     try:
         plan = CombinedPlan.from_json(catalog.file_io.read_bytes(path).decode(errors="replace"))
     except FileNotFoundError as error:
-        raise PlanStale(f"{catalog.root} has no saved plan with hash {plan_hash}") from error
+        raise PlanStale(f"{catalog.place} has no saved plan with hash {plan_hash}") from error
     except CorruptFile as error:
         raise CorruptFile(path, error.reason) from error
     if plan.hash != plan_hash:

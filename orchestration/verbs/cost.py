@@ -56,7 +56,7 @@ def cost(
     names, broken = table_names(catalog)
     lines: list[CostLine] = []
     unpriced = 0
-    for name in select_tables(names, pattern, catalog.root):
+    for name in select_tables(names, pattern, catalog.place):
         policy = loaded.of(name)
         if not policy.cost.has_prices:
             unpriced += 1

@@ -137,5 +137,5 @@ def find_cards(warehouse: WarehouseResource, patterns: Sequence[str]) -> tuple[l
     """
     catalog = warehouse.catalog()
     tables, left_out = list_tables(warehouse)
-    chosen = {name for pattern in patterns or ["*"] for name in select_tables(tables, pattern, catalog.root)}
+    chosen = {name for pattern in patterns or ["*"] for name in select_tables(tables, pattern, catalog.place)}
     return [describe_table(catalog, table) for table in sorted(chosen)], left_out

@@ -120,6 +120,39 @@ def _write_short_defaults(jars: list[str], target: Path) -> None:
         return
 
 
+def compiled(name: str, sources: list[Path], java: str, jars: str) -> Path:
+    """Return the folder of compiled Java classes; compile them if a source or the class path changed.
+
+    Raises PeerMissing without a compiler, or if the sources do not compile.
+    """
+    digest = hashlib.sha256(
+        b"".join([*(source.read_bytes() for source in sources), DEFAULTS.encode(), jars.encode()])
+    ).hexdigest()
+    target = PAIMON_JAVA / f"classes-{digest[:16]}"
+    if target.is_dir():
+        return target
+    PAIMON_JAVA.mkdir(parents=True, exist_ok=True)  # jars may come from elsewhere
+    work = Path(tempfile.mkdtemp(prefix="classes-", dir=PAIMON_JAVA))
+    javac, compilers = shutil.which("javac"), sorted(PAIMON_JAVA.glob("ecj-*.jar"))
+    if javac is None and not compilers:
+        raise peer_module().PeerMissing("no javac on PATH and no ecj-*.jar in .peers/paimon-java")
+    command = [javac] if javac else [java, "-jar", str(compilers[-1]), "-17", "-proceedOnError"]
+    done = subprocess.run(
+        [*command, "-nowarn", "-d", str(work), "-cp", jars, *map(str, sources)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not (work / f"{name}.class").is_file():
+        raise peer_module().PeerMissing(f"{name}.java did not compile: {done.stderr[-2000:]}")
+    _write_short_defaults(jars.split(os.pathsep), work / DEFAULTS)
+    try:
+        work.rename(target)
+    except OSError:  # another test process was faster
+        shutil.rmtree(work)
+    return target
+
+
 class JavaPaimon:
     """One JVM with the real Java Paimon. Commands of different lanes run in parallel, commands of one lane in order.
 
@@ -139,7 +172,9 @@ class JavaPaimon:
         ]
         java = self._peer.java_command()
         jars = os.pathsep.join([self._peer.classpath(version or self._peer.DEFAULT_VERSION), *drivers])
-        classes = self._compiled(java, jars)
+        ours = ("PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java")
+        sources = [Path(self._peer.SOURCE), *(Path(__file__).with_name(name) for name in ours)]
+        classes = compiled("PaimonLanes", sources, java, jars)
         self._folder = tempfile.TemporaryDirectory(prefix="paimon-java-")
         self._process = subprocess.Popen(
             [
@@ -157,40 +192,6 @@ class JavaPaimon:
         self._answers: defaultdict[int, queue.SimpleQueue[dict[str, Any] | None]] = defaultdict(queue.SimpleQueue)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-
-    def _compiled(self, java: str, jars: str) -> Path:
-        """Return the folder of compiled classes; compile them if a source or the class path changed."""
-        ours = (
-            Path(__file__).with_name(name)
-            for name in ("PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java")
-        )
-        sources = [Path(self._peer.SOURCE), *ours]
-        digest = hashlib.sha256(
-            b"".join([*(source.read_bytes() for source in sources), DEFAULTS.encode(), jars.encode()])
-        ).hexdigest()
-        target = PAIMON_JAVA / f"classes-{digest[:16]}"
-        if target.is_dir():
-            return target
-        PAIMON_JAVA.mkdir(parents=True, exist_ok=True)  # jars may come from elsewhere
-        work = Path(tempfile.mkdtemp(prefix="classes-", dir=PAIMON_JAVA))
-        javac, compilers = shutil.which("javac"), sorted(PAIMON_JAVA.glob("ecj-*.jar"))
-        if javac is None and not compilers:
-            raise self._peer.PeerMissing("no javac on PATH and no ecj-*.jar in .peers/paimon-java")
-        command = [javac] if javac else [java, "-jar", str(compilers[-1]), "-17", "-proceedOnError"]
-        done = subprocess.run(
-            [*command, "-nowarn", "-d", str(work), "-cp", jars, *map(str, sources)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if not (work / "PaimonLanes.class").is_file():
-            raise self._peer.PeerMissing(f"PaimonLanes.java did not compile: {done.stderr[-2000:]}")
-        _write_short_defaults(jars.split(os.pathsep), work / DEFAULTS)
-        try:
-            work.rename(target)
-        except OSError:  # another test process was faster
-            shutil.rmtree(work)
-        return target
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -105,6 +105,7 @@ def doctor(
     root = catalog.root if store is None else store.root
     findings = [
         *_check_programs(),
+        *_check_server(catalog),
         *_check_disks(root),
         *_check_storage(catalog.file_io, root),
         *_check_guarantees(catalog, store),
@@ -179,6 +180,19 @@ def _check_spark_server(address: str) -> Finding:
 
 
 # -- where tables lie --------------------------------------------------------------------------------------------------
+
+
+def _check_server(catalog: Catalog) -> Iterator[Finding]:
+    """Check that the server of a REST catalog answers with its databases."""
+    if catalog.options.metastore != "rest":
+        return
+    try:
+        number = len(catalog.list_databases())
+    except DredgeError as error:
+        yield Finding("catalog server", FindingVerdict.FAIL, str(error))
+        return
+    text = f"{catalog.place} answers and lists {number:,} databases; it publishes the snapshots of its tables"
+    yield Finding("catalog server", FindingVerdict.OK, text)
 
 
 def _check_disks(root: str) -> Iterator[Finding]:
@@ -261,16 +275,14 @@ def _check_storage(file_io: FileIO, root: str) -> Iterator[Finding]:
 
 
 def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
-    from lsm_core.locks import guarantee_text, lock_given_way
+    from lsm_core.locks import lock_given_way
 
     names, broken = ([store.name], {}) if store is not None else table_names(catalog)
     tables_by_guarantee: dict[str, list[str]] = {}
     for name in names:
         try:
             opened = catalog.store(name) if store is None else store
-            tables_by_guarantee.setdefault(
-                guarantee_text(opened.file_io, opened.root, opened.name, opened.options), []
-            ).append(name)
+            tables_by_guarantee.setdefault(_guarantee_of(opened), []).append(name)
             other = lock_given_way(opened.schema.options, opened.options)
         except (OSError, DredgeError) as error:
             broken[name] = str(error)
@@ -285,6 +297,13 @@ def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Fi
         yield Finding("table", FindingVerdict.FAIL, f"{name} cannot be opened: {why}")
     for line in list_lost_schemas(catalog, names) if store is None else ():
         yield Finding("table", FindingVerdict.FAIL, line)
+
+
+def _guarantee_of(store: TableStore) -> str:
+    from lsm_core.locks import guarantee_text
+
+    server = "" if store.publisher is None else store.publisher.address
+    return guarantee_text(store.file_io, store.root, store.name, store.options, server)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def status(
     if as_json:
         print_json(rows if table is None else rows[0])
     else:
-        _show_status(catalog.root, ranked)
+        _show_status(catalog.place, ranked)
         if ranked:
             say(source)
     for line in (*_collect_notices(), *(list_lost_schemas(catalog, names) if table is None else ())):
@@ -441,7 +441,13 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
         "changelogs": len(changelogs.list_changelogs(store)),
         "trash": trash,
         "delete_mode": store.options.delete_mode,
-        "guarantee": guarantee_text(store.file_io, store.root, store.name, store.options),
+        "guarantee": guarantee_text(
+            store.file_io,
+            store.root,
+            store.name,
+            store.options,
+            "" if store.publisher is None else store.publisher.address,
+        ),
         "paimon_version": version,
         "cannot": unsupported(store, Purpose.COMPACT),
         "without_effect": list(not_acted_on(store.options.raw)),

@@ -288,7 +288,7 @@ def _table_of_plan(warehouse: str, plan_hash: str, clock: str | None) -> str:
         except Exception as error:  # noqa: BLE001  (one table stops no other)
             unread.append(f"{name}: {error}")
     unread_text = f" (not looked at: {'; '.join(unread)})" if unread else ""
-    raise DredgeError(f"no table of {catalog.root} keeps a plan with hash {plan_hash}{unread_text}")
+    raise DredgeError(f"no table of {catalog.place} keeps a plan with hash {plan_hash}{unread_text}")
 
 
 def show_report(report: Report, table: str) -> None:
@@ -400,7 +400,7 @@ def matching_tables(catalog: Catalog, pattern: str) -> list[str] | None:
     names = [f"{db}.{name}" for db in catalog.list_databases() for name in catalog.list_tables(db)]
     matches = [name for name in names if fnmatchcase(name, pattern)]
     if not matches:
-        raise DredgeError(f"no table of {catalog.root} matches {pattern}")
+        raise DredgeError(f"no table of {catalog.place} matches {pattern}")
     return matches
 
 

@@ -116,6 +116,7 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
         InvalidData: the name is no valid branch name.
         CorruptFile: metadata that may reference files of the branch cannot be read.
     """
+    store.require_own_snapshots("a deletion of a branch")
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     for key in ("scan.fallback-branch", "scan.primary-branch"):

@@ -156,6 +156,7 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
             first.
         CorruptFile: metadata cannot be read.
     """
+    store.require_own_snapshots("a fast-forward")
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)

@@ -195,6 +195,7 @@ def plan_repair(store: TableStore, now_ms: int | None = None) -> MaintenancePlan
         store: the table.
         now_ms: time of planning (epoch ms), None for the table's clock.
     """
+    store.require_own_snapshots("a repair")
     examination = examine(store)
     ids = list(examination.ids)
     plan = MaintenancePlan.begin("repair", store, ids[-1] if ids else None, {}, now_ms)

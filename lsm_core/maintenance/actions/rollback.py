@@ -54,7 +54,7 @@ from lsm_core.maintenance.snapshot_exchange import (
 from lsm_core.maintenance.trash import ROLLED_BACK, DeleteItem, TrashRecord, ledger_line_of_held
 from lsm_core.maintenance.used_files import changelog_files, select_added
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore
 from lsm_core.options import whole_number
 from lsm_core.read.table_versions import newest_of_watermark, resolve
 
@@ -359,6 +359,8 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """
     if not plan.items:
         return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    if store.publisher is not None:
+        return _roll_back_on_server(store, store.publisher, plan)
     trash_id = f"{ROLLED_BACK}-{plan.arguments['to_snapshot']}-{plan.hash[:12]}"
     earlier_record = next((record for record in trash.read_trash(store).records if record.trash_id == trash_id), None)
     target = _target(store, plan)
@@ -409,6 +411,44 @@ def apply_rollback(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     lines += [{"event": "deleted tag", "tag": name} for name in report.tags]
     report, swept = sweep_if_direct(store, report)
     return ApplyOutcome(report, [*lines, *swept, *map(ledger_line_of_held, report.held[:_MOST_LINES])])
+
+
+def _roll_back_on_server(store: TableStore, publisher: SnapshotPublisher, plan: MaintenancePlan) -> ApplyOutcome:
+    """Let the catalog server roll the table back; the server deletes the newer content at once.
+
+    The server refuses if a snapshot was committed since planning.
+
+    Returns:
+        ApplyOutcome with a RollbackReport; there is no record in the trash, so this rollback cannot be undone.
+
+    Raises:
+        PlanStale: the history changed since planning.
+        CommitUnknown: the server may still roll back.
+    """
+    target = _target(store, plan)
+    newer = _NewerContent.of(store, target.id)
+    if not newer.items():
+        return ApplyOutcome(RollbackReport(plan.hash, plan.base_snapshot, declined=plan.declined))
+    if set(plan.items_of(NewerContentItem)) != set(newer.items()):
+        raise PlanStale("the history changed since planning; plan it again", store.name)
+    newest = max(newer.snapshots, default=target.id)
+    try:
+        publisher.roll_back(target.id, newest, store.branch)
+    except OutcomeUnknown as error:
+        latest = snapshots.latest_id(store)
+        if latest != target.id:
+            raise CommitUnknown(target.id, f"the rollback may or may not be done ({error})") from error
+    report = RollbackReport(
+        plan.hash,
+        plan.base_snapshot,
+        rolled_back_to=target.id,
+        snapshots=tuple(sorted(newer.snapshots)),
+        changelogs=tuple(sorted(newer.changelogs)),
+        tags=tuple(newer.tags),
+        declined=plan.declined,
+    )
+    lines: list[Mapping[str, Any]] = [{"event": "rolled back", "snapshot": number} for number in report.snapshots]
+    return ApplyOutcome(report, lines)
 
 
 def _target(store: TableStore, plan: MaintenancePlan) -> Snapshot:

@@ -1,0 +1,372 @@
+"""HTTP client of a Paimon REST catalog server: authentication, retries, paging, and the meaning of its answers.
+
+A request that changes something is sent again only if it cannot have reached the server. If its outcome is unknown,
+the caller looks the outcome up.
+
+Source: Paimon `RESTApi`, `HttpClient`, `ExponentialHttpRequestRetryStrategy`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote_plus, urlsplit
+
+from lsm_core.errors import InvalidOption, MetastoreFailed, UnsupportedFeature
+from lsm_core.json_text import parse_json
+from lsm_core.metadata.store import OutcomeUnknown
+
+if TYPE_CHECKING:
+    import httpx
+
+_LOG = logging.getLogger(__name__)
+
+TOKEN_VARIABLE: Final = "DREDGE_REST_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE_VARIABLE: Final = "DREDGE_REST_TOKEN_FILE"  # noqa: S105 - the name of a variable
+PROVIDER_GROUP: Final = "dredge.rest_auth"
+"""Group of entry points whose names are further values of the catalog option `token.provider`."""
+HEADER_PREFIX: Final = "header."
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
+_LONGEST_WAIT_SECONDS: Final = 30.0
+_ATTEMPTS: Final = 5
+_PAGE_SIZE: Final = 1000
+_MAX_PAGES: Final = 100_000
+_MAX_ANSWER_BYTES: Final = 64 << 20
+_MAX_TOKEN_BYTES: Final = 64 << 10
+_MAX_TEXT: Final = 500
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_BUSY: Final = frozenset({429, 503})
+_SUCCESSFUL: Final = frozenset({200, 202, 204})
+_HTTP_FORBIDDEN, _HTTP_UNAUTHORIZED, _HTTP_NOT_IMPLEMENTED, _HTTP_SERVER_ERROR = 403, 401, 501, 500
+
+SignRequest = Callable[[str, str, Mapping[str, str], bytes], Mapping[str, str]]
+"""Function (method, path, query parameters, body) that returns the headers which authenticate a request."""
+
+
+class ServerRefusal(Exception):
+    """An answer of the server with an error status; the request changed nothing.
+
+    Attributes:
+        status: HTTP status.
+        message: the server's text, shortened.
+        resource_type: kind of the object that the error is about, such as "TABLE", or "".
+        resource: name of this object, or "".
+    """
+
+    def __init__(self, status: int, message: str, resource_type: str = "", resource: str = "") -> None:
+        self.status, self.message, self.resource_type, self.resource = status, message, resource_type, resource
+        super().__init__(f"{status}: {message}")
+
+
+class RestClient:
+    """Client of one warehouse of a REST catalog server. Threads may share it; a pickled copy opens its own connections.
+
+    The token is read from the environment for each request and is never kept, logged or pickled.
+
+    Attributes:
+        address: address of the server, without a trailing slash.
+        warehouse: name of the warehouse on the server.
+
+    Args:
+        uri: address of the server (catalog option `uri`).
+        warehouse: name of the warehouse.
+        headers: additional headers of each request (catalog options `header.*`).
+        provider: value of `token.provider`: "bear", the name of an entry point of `dredge.rest_auth`, or "" to send
+            the token if there is one.
+        options: all catalog options, for a provider from an entry point.
+
+    Raises:
+        InvalidOption: the address or the provider cannot be used.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        warehouse: str,
+        headers: Mapping[str, str] | None = None,
+        provider: str = "",
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.address, self.warehouse = _checked_address(uri), warehouse
+        self._headers, self._provider, self._options = dict(headers or {}), provider.lower(), dict(options or {})
+        self._sign: SignRequest = self._signing()
+        self._sleep: Callable[[float], None] = time.sleep
+        self._prefix: str | None = None
+        self._settings: dict[str, str] = {}
+        self._forget_connections()
+
+    def __repr__(self) -> str:
+        return f"RestClient({self.address!r}, {self.warehouse!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        dropped = {"_http", "_process", "_opening", "_sign", "_sleep"}
+        return {key: value for key, value in self.__dict__.items() if key not in dropped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._sign, self._sleep = self._signing(), time.sleep
+        self._forget_connections()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def get(self, *parts: str, **parameters: str) -> dict[str, Any]:
+        """Return the answer to a GET; it is sent again while the server is busy or cannot be reached.
+
+        Args:
+            parts: parts of the path after the warehouse's prefix, not encoded.
+            parameters: query parameters.
+
+        Raises:
+            ServerRefusal: the server answered with an error.
+            MetastoreFailed: the server did not answer, or not in this protocol.
+        """
+        return self._request("GET", self._path(parts), parameters, b"")
+
+    def post(self, body: bytes, *parts: str) -> dict[str, Any]:
+        """Send a POST and return its answer.
+
+        Args:
+            body: JSON of the request.
+            parts: parts of the path after the warehouse's prefix, not encoded.
+
+        Raises:
+            ServerRefusal: the server refused; nothing was changed.
+            OutcomeUnknown: the server may have carried the request out.
+            MetastoreFailed: the server was not reached, so nothing was changed.
+        """
+        return self._request("POST", self._path(parts), {}, body)
+
+    def delete(self, *parts: str) -> None:
+        """Send a DELETE. Raises as :meth:`post`."""
+        self._request("DELETE", self._path(parts), {}, b"")
+
+    def pages(self, member: str, *parts: str, **parameters: str) -> Iterator[list[Any]]:
+        """Yield the pages of a listing.
+
+        Args:
+            member: member of the answer that has the elements.
+            parts: parts of the path after the warehouse's prefix.
+            parameters: query parameters besides those of the paging.
+
+        Raises:
+            ServerRefusal: the server answered with an error.
+            MetastoreFailed: the server did not answer, or the pages do not end.
+        """
+        token = ""
+        for _ in range(_MAX_PAGES):
+            paging = {"maxResults": str(_PAGE_SIZE), **({"pageToken": token} if token else {})}
+            answer = self.get(*parts, **parameters, **paging)
+            elements, following = answer.get(member) or [], answer.get("nextPageToken") or ""
+            if not isinstance(elements, list) or not isinstance(following, str):
+                raise MetastoreFailed(self.address, f"its listing of {'/'.join(parts)} has an invalid member {member}")
+            yield elements
+            if not following:
+                return
+            if following == token:
+                break
+            token = following
+        raise MetastoreFailed(self.address, f"its listing of {'/'.join(parts)} does not end")
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings that the server has for this warehouse, such as `prefix`."""
+        self._load_prefix()
+        return dict(self._settings)
+
+    # -- details ---------------------------------------------------------------------------------------------------
+
+    def _path(self, parts: tuple[str, ...]) -> str:
+        prefix = self._load_prefix()
+        return "/".join(["/v1", *([quote_plus(prefix)] if prefix else []), *(quote_plus(part) for part in parts)])
+
+    def _load_prefix(self) -> str:
+        if self._prefix is None:
+            hint = "check the options 'uri' and 'warehouse'"
+            try:
+                answer = self._request("GET", "/v1/config", {"warehouse": self.warehouse}, b"")
+            except ServerRefusal as refusal:
+                reason = f"it has no configuration for warehouse '{self.warehouse}' ({refusal}); {hint}"
+                raise MetastoreFailed(self.address, reason) from refusal
+            defaults, overrides = answer.get("defaults"), answer.get("overrides")
+            if not isinstance(defaults, dict) and not isinstance(overrides, dict):
+                raise MetastoreFailed(self.address, f"it does not speak Paimon's REST protocol; {hint}")
+            settings = {**(defaults or {}), **self._options, **(overrides or {})}
+            self._settings = {str(key): value for key, value in settings.items() if isinstance(value, str)}
+            self._prefix = self._settings.get("prefix", "")
+        return self._prefix
+
+    def _request(self, method: str, path: str, parameters: Mapping[str, str], body: bytes) -> dict[str, Any]:
+        import httpx
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            is_last = attempt == _ATTEMPTS
+            pause = min(2.0 ** (attempt - 1), _LONGEST_WAIT_SECONDS) * (1 + random.uniform(0, 0.1))  # noqa: S311
+            try:
+                status, headers, data = self._send(method, path, parameters, body)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                if is_last:
+                    raise MetastoreFailed(self.address, f"it cannot be reached ({_one_line(error)})") from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:  # sent, and the answer is missing
+                if method != "GET":
+                    raise OutcomeUnknown(f"{self.address}: {_one_line(error)}") from error
+                if is_last:
+                    raise MetastoreFailed(self.address, f"it did not answer ({_one_line(error)})") from error
+            else:
+                if status in _SUCCESSFUL:
+                    return self._parse(data, path)
+                refusal = _refusal(status, data)
+                if status >= _HTTP_SERVER_ERROR and status != _HTTP_NOT_IMPLEMENTED and method != "GET":
+                    raise OutcomeUnknown(f"{self.address} answered {refusal}")
+                if status not in _BUSY or is_last:
+                    raise self._typed(refusal)
+                pause = _wait_seconds(headers, pause)
+            _LOG.info("%s %s%s: attempt %d is repeated in %.1f s", method, self.address, path, attempt, pause)
+            self._sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _send(
+        self, method: str, path: str, parameters: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {**self._headers, **self._sign(method, path, parameters, body)}
+        if body:
+            headers["Content-Type"] = "application/json"
+        url = f"{self.address}{path}"
+        with self._connections().stream(
+            method, url, params=dict(parameters) or None, content=body or None, headers=headers
+        ) as response:
+            data = b""
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) > _MAX_ANSWER_BYTES:
+                    raise MetastoreFailed(
+                        self.address, f"its answer to {path} is larger than {_MAX_ANSWER_BYTES} bytes"
+                    )
+            return response.status_code, response.headers, data
+
+    def _parse(self, data: bytes, path: str) -> dict[str, Any]:
+        if not data.strip():
+            return {}
+        try:
+            answer = parse_json(data)
+        except ValueError as error:
+            raise MetastoreFailed(self.address, f"its answer to {path} is not JSON ({error}); check 'uri'") from error
+        if not isinstance(answer, dict):
+            raise MetastoreFailed(self.address, f"its answer to {path} is not an object; check 'uri'")
+        return answer
+
+    def _typed(self, refusal: ServerRefusal) -> Exception:
+        if refusal.status == _HTTP_UNAUTHORIZED:
+            how = f"set {TOKEN_VARIABLE}, or {TOKEN_FILE_VARIABLE} to a file that holds a valid token"
+            return MetastoreFailed(self.address, f"it does not accept the token ({refusal.message}); {how}")
+        if refusal.status == _HTTP_FORBIDDEN:
+            return MetastoreFailed(self.address, f"it forbids this: {refusal.message}")
+        if refusal.status == _HTTP_NOT_IMPLEMENTED:
+            return UnsupportedFeature(f"this operation of the catalog server {self.address}: {refusal.message}")
+        if refusal.status in _BUSY or refusal.status >= _HTTP_SERVER_ERROR:
+            return MetastoreFailed(self.address, f"it answered {refusal}")
+        return refusal
+
+    def _signing(self) -> SignRequest:
+        if self._provider in ("", "bear", "bearer"):
+            return _bearer_headers
+        found = {point.name: point for point in entry_points(group=PROVIDER_GROUP)}
+        if self._provider not in found:
+            accepted = ", ".join(["bear", *sorted(found)])
+            raise InvalidOption("token.provider", self._provider, f"{accepted} (entry points of {PROVIDER_GROUP})")
+        sign: SignRequest = found[self._provider].load()(dict(self._options))
+        return sign
+
+    def _forget_connections(self) -> None:
+        self._http: httpx.Client | None = None
+        self._process, self._opening = 0, threading.Lock()
+
+    def _connections(self) -> httpx.Client:
+        """Return the connections of this process; a forked process must not use those of its parent."""
+        import httpx
+
+        with self._opening:
+            if self._http is None or self._process != os.getpid():
+                timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
+                # A redirect would take the token to another host.
+                self._http = httpx.Client(timeout=timeout, follow_redirects=False)
+                self._process = os.getpid()
+                weakref.finalize(self, self._http.close)
+            return self._http
+
+
+def require_httpx() -> None:
+    """Raise UnsupportedFeature if the package httpx is not installed."""
+    try:
+        import httpx  # noqa: F401 - the import is the test
+    except ModuleNotFoundError as error:
+        raise UnsupportedFeature("REST catalogs without the package httpx; pip install 'dredge[rest]'") from error
+
+
+def _bearer_headers(method: str, path: str, parameters: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+    """Return the header with the token of the environment; empty without a token."""
+    del method, path, parameters, body  # a provider that signs requests needs them
+    file = os.environ.get(TOKEN_FILE_VARIABLE, "")
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if file:
+        try:
+            with open(file, "rb") as source:
+                token = source.read(_MAX_TOKEN_BYTES).decode("utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise InvalidOption(TOKEN_FILE_VARIABLE, file, f"a readable file with a token ({error})") from error
+    if _CONTROL.search(token):
+        raise InvalidOption(TOKEN_FILE_VARIABLE if file else TOKEN_VARIABLE, "***", "a token of one line")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _checked_address(uri: str) -> str:
+    """Return the address of a server without a trailing slash. Raises InvalidOption."""
+    text = uri.strip() if "://" in uri else f"http://{uri.strip()}"
+    accepted = "the address of the catalog server, such as https://host:port, without user and password"
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+        valid = valid and not parts.query and not parts.fragment and not _CONTROL.search(text)
+        _ = parts.port
+    except ValueError:
+        valid = False
+    if not valid or not uri.strip():
+        raise InvalidOption("uri", re.sub(r"//[^/]*@", "//", uri), accepted)
+    return text.rstrip("/")
+
+
+def _refusal(status: int, data: bytes) -> ServerRefusal:
+    """Return the error that an answer reports; answers in another form count as text."""
+    try:
+        members = parse_json(data)
+    except ValueError:
+        members = None
+    if not isinstance(members, dict):
+        return ServerRefusal(status, _shortened(data.decode("utf-8", "replace")) or "without a reason")
+    texts = [str(members.get(name) or "") for name in ("message", "resourceType", "resourceName")]
+    message, resource_type, resource = (_shortened(text) for text in texts)
+    return ServerRefusal(status, message or "without a reason", resource_type.upper(), resource)
+
+
+def _shortened(text: str) -> str:
+    return " ".join(_CONTROL.sub(" ", text[: 4 * _MAX_TEXT]).split())[:_MAX_TEXT]
+
+
+def _one_line(error: Exception) -> str:
+    return _shortened(str(error)) or type(error).__name__
+
+
+def _wait_seconds(headers: Mapping[str, str], otherwise: float) -> float:
+    """Return the seconds to wait that the header Retry-After asks for, at most 30, or ``otherwise``."""
+    try:
+        return min(max(float(headers.get("Retry-After", "")), 0.0), _LONGEST_WAIT_SECONDS)
+    except ValueError:
+        return otherwise

@@ -1,0 +1,554 @@
+"""Databases and tables of a Paimon REST catalog server; the server also publishes snapshots and alters schemas.
+
+The files of a table, schema files included, are in the table's folder. The server names this folder, so the folder is
+checked before it is used: it must be an absolute place, and its schema files must agree with the server's schema.
+
+Source: Paimon `RESTCatalog`, `CatalogSnapshotCommit`, `RESTApi`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lsm_core.errors import (
+    CorruptFile,
+    DatabaseNotFound,
+    DredgeError,
+    InvalidData,
+    InvalidOption,
+    InvalidSchema,
+    MetastoreFailed,
+    SnapshotNotFound,
+    StorageRefused,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
+from lsm_core.metadata.branches import MAIN, NAME_PREFIX
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_schema_ids, load_schema
+from lsm_core.storage import FileIO, check_name, file_io_for, place_of
+from lsm_core.table.altering import as_type
+from lsm_core.table.column_path import as_row, split_path
+from lsm_core.table.names import TableName, checked_database
+from lsm_core.table.rest_client import RestClient, ServerRefusal
+from lsm_core.table.schema_change import Move, SchemaChange
+from lsm_core.types import to_json
+
+_LOG = logging.getLogger(__name__)
+_NOT_FOUND, _CONFLICT = 404, 409
+_DATA_TOKEN: Final = "data-token.enabled"  # noqa: S105 - the name of an option
+_DATABASES, _TABLES = "databases", "tables"
+
+
+@dataclass(frozen=True)
+class ServedTable:
+    """A table or branch as the server describes it.
+
+    Attributes:
+        id: the server's id of the table, which a new table of the same name does not get.
+        path: absolute path or address of the table's folder.
+        schema_id: id of the newest schema.
+        is_external: whether the server leaves the table's snapshots to its clients.
+    """
+
+    id: str
+    path: str
+    schema_id: int
+    is_external: bool
+
+
+class RestMetastore:
+    """Databases and tables of one warehouse of a REST catalog server.
+
+    All methods raise MetastoreFailed when the server cannot be used or forbids the operation.
+
+    Attributes:
+        root: address of the warehouse, for messages.
+
+    Args:
+        client: the client of the warehouse.
+        storage: settings for access to the object store.
+    """
+
+    def __init__(self, client: RestClient, storage: Mapping[str, str]) -> None:
+        self._client, self._storage = client, dict(storage)
+        self.root = f"{client.address}/{client.warehouse}"
+
+    # -- databases -------------------------------------------------------------------------------------------------
+
+    def database_path(self, name: str) -> str:
+        """Return the address of a database, for messages. Raises InvalidSchema for a bad name."""
+        return f"{self.root}/{checked_database(name)}"
+
+    def databases(self) -> list[str]:
+        """Return the names of all databases, sorted; unsafe names are left out, with a warning in the log."""
+        try:
+            return sorted(name for name in self._names("databases", _DATABASES) if _fits(name))
+        except ServerRefusal as refusal:
+            raise self._failed(refusal) from refusal
+
+    def has_database(self, name: str) -> bool:
+        """Return whether the server has a database."""
+        try:
+            self._client.get(_DATABASES, checked_database(name))
+        except ServerRefusal as refusal:
+            return self._absent(refusal)
+        return True
+
+    def add_database(self, name: str) -> None:
+        """Create a database."""
+        body = _body({"name": checked_database(name), "options": {}})
+
+        def create() -> None:
+            try:
+                self._client.post(body, _DATABASES)
+            except ServerRefusal as refusal:
+                if refusal.status != _CONFLICT:
+                    raise
+                _LOG.info("database %s was created meanwhile by another client", name)
+
+        self._change(create, lambda: self.has_database(name), f"creation of database {name}")
+
+    def remove_database(self, name: str) -> None:
+        """Drop a database with all its tables; the server deletes their files."""
+        for table in self.tables(name):
+            self.remove_table(TableName(name, table))
+
+        def drop() -> None:
+            try:
+                self._client.delete(_DATABASES, checked_database(name))
+            except ServerRefusal as refusal:
+                if refusal.status != _NOT_FOUND:
+                    raise
+
+        self._change(drop, lambda: not self.has_database(name), f"drop of database {name}")
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def tables(self, database: str) -> list[str]:
+        """Return the names of the tables of a database, sorted; unsafe names are left out, with a warning."""
+        try:
+            names = list(self._names("tables", _DATABASES, checked_database(database), _TABLES))
+        except ServerRefusal as refusal:
+            if refusal.status == _NOT_FOUND:
+                raise DatabaseNotFound(f"database {database} is not in {self.root}") from refusal
+            raise self._failed(refusal) from refusal
+        return sorted({name for name in names if _fits(name) and "$" not in name})
+
+    def folders_without_schema(self, database: str, tables: Collection[str]) -> list[str]:
+        """Return no names: the server alone knows the folders of a database."""
+        del database, tables
+        return []
+
+    def lacks_schema(self, name: TableName) -> bool:
+        """Return False: a table exists if the server lists it."""
+        del name
+        return False
+
+    def has_table(self, name: TableName) -> bool:
+        """Return whether the server has a table."""
+        return self._look_up(name) is not None
+
+    def served(self, name: TableName) -> ServedTable:
+        """Return a table or branch as the server describes it.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
+            MetastoreFailed: the server names an unsafe folder.
+        """
+        table = self._look_up(name)
+        if table is None:
+            if not self.has_database(name.database):
+                known = ", ".join(self.databases()) or "none"
+                raise DatabaseNotFound(f"database {name.database} is not in {self.root}; it has: {known}")
+            known = ", ".join(self.tables(name.database)) or "none"
+            raise TableNotFound(f"table {name.on_branch} is not in {self.root}; database {name.database} has: {known}")
+        return table
+
+    def file_io(self, path: str) -> FileIO:
+        """Return access to the files of a table.
+
+        Raises:
+            UnsupportedFeature: the server gives out storage keys for each table, or the storage is not offered.
+        """
+        if place_of(path) and self._client.settings.get(_DATA_TOKEN, "").lower() == "true":
+            raise UnsupportedFeature(
+                f"storage keys that the catalog server {self._client.address} gives out for each table ({_DATA_TOKEN} "
+                "= true); switch the option off on the server, and give this process keys of its own"
+            )
+        return file_io_for(path, self._storage, escaped=False)[0]
+
+    def publisher(self, name: TableName, table: ServedTable) -> SnapshotPublisher | None:
+        """Return the publisher of a table's snapshots, or None for an external table, whose clients publish."""
+        return None if table.is_external else RestPublisher(self._client, name.plain, table.id)
+
+    def checked_schema(self, name: TableName, table: ServedTable, branch: str = MAIN) -> TableSchema:
+        """Return the newest schema of a table, read from its folder.
+
+        The check protects folders that are not this table: nothing is read or deleted in a folder whose schema files
+        the server does not know.
+
+        Raises:
+            CorruptFile: the folder does not have the schema that the server names.
+        """
+        file_io = self.file_io(table.path)
+        ids = list_schema_ids(file_io, table.path, branch)
+        if table.schema_id not in ids:
+            reason = f"the catalog server says that table {name.plain} is here, with schema {table.schema_id}"
+            raise CorruptFile(table.path, f"{reason}, but the folder has no such schema file")
+        return load_schema(file_io, table.path, ids[-1], branch)
+
+    def create_table(self, name: TableName, schema: TableSchema) -> bool:
+        """Create a table.
+
+        Returns:
+            False when a table has the name.
+
+        Raises:
+            DatabaseNotFound: the database does not exist.
+            InvalidSchema: the server refuses the definition.
+        """
+        body = _body({"identifier": _identifier(name.database, name.table), "schema": schema_object(schema)})
+        created = True
+
+        def create() -> None:
+            nonlocal created
+            try:
+                self._client.post(body, _DATABASES, name.database, _TABLES)
+            except ServerRefusal as refusal:
+                if refusal.status == _NOT_FOUND:
+                    raise DatabaseNotFound(f"database {name.database} is not in {self.root}") from refusal
+                if refusal.status != _CONFLICT:
+                    raise InvalidSchema(f"table {name}: the catalog server refuses it: {refusal.message}") from refusal
+                created = False
+
+        def exists() -> bool:
+            table = self._look_up(name)
+            if table is None:
+                return False
+            present = self.checked_schema(name, table)
+            return [field.to_object() for field in present.fields] == [field.to_object() for field in schema.fields]
+
+        self._change(create, exists, f"creation of table {name}")
+        return created
+
+    def alter_table(
+        self, name: TableName, branch: str, before: TableSchema, changes: Sequence[SchemaChange], after: TableSchema
+    ) -> bool:
+        """Alter a table: the server applies the changes and writes the schema file.
+
+        Args:
+            name: the table.
+            branch: branch of the table.
+            before: schema before the changes.
+            changes: the changes.
+            after: schema after the changes as this engine computes it, to look up an unknown outcome.
+
+        Returns:
+            True: the server orders the changes of several clients.
+
+        Raises:
+            InvalidSchema: the server refuses the changes.
+            TableNotFound: the table does not exist.
+        """
+        body = _body({"changes": change_objects(before, changes, str(name))})
+        parts = (_DATABASES, name.database, _TABLES, _object_name(name.table, branch))
+
+        def alter() -> None:
+            try:
+                self._client.post(body, *parts)
+            except ServerRefusal as refusal:
+                if refusal.status == _NOT_FOUND and refusal.resource_type == "TABLE":
+                    raise TableNotFound(f"table {name} is not in {self.root}") from refusal
+                raise InvalidSchema(f"table {name}: the catalog server refuses it: {refusal.message}") from refusal
+
+        def applied() -> bool:
+            table = self.served(TableName(name.database, name.table, "", branch))
+            current = self.checked_schema(name, table, branch)
+            return current.id >= after.id and (current.fields, current.options, current.comment) == (
+                after.fields,
+                after.options,
+                after.comment,
+            )
+
+        self._change(alter, applied, f"change of table {name}")
+        return True
+
+    def remove_table(self, name: TableName) -> None:
+        """Drop a table; the server deletes its files."""
+
+        def drop() -> None:
+            try:
+                self._client.delete(_DATABASES, name.database, _TABLES, name.table)
+            except ServerRefusal as refusal:
+                if refusal.status != _NOT_FOUND:
+                    raise
+
+        self._change(drop, lambda: not self.has_table(name), f"drop of table {name}")
+
+    def move_table(self, name: TableName, to: TableName) -> bool:
+        """Rename a table.
+
+        Returns:
+            False when a table has the new name.
+        """
+        source, destination = _identifier(name.database, name.table), _identifier(to.database, to.table)
+        body = _body({"source": source, "destination": destination})
+        renamed = True
+
+        def rename() -> None:
+            nonlocal renamed
+            try:
+                self._client.post(body, _TABLES, "rename")
+            except ServerRefusal as refusal:
+                if refusal.status == _NOT_FOUND:
+                    raise TableNotFound(f"table {name} is not in {self.root}") from refusal
+                if refusal.status != _CONFLICT:
+                    raise
+                renamed = False
+
+        self._change(rename, lambda: self.has_table(to) and not self.has_table(name), f"rename of table {name}")
+        return renamed
+
+    def enter_table(self, name: str, schema: TableSchema) -> None:
+        """Refuse to list a folder as a table: the server decides about the folders of its tables.
+
+        Raises:
+            UnsupportedFeature: always.
+        """
+        del schema
+        raise UnsupportedFeature("a table that is copied into the warehouse of a REST catalog by its files", name)
+
+    # -- details ---------------------------------------------------------------------------------------------------
+
+    def _look_up(self, name: TableName) -> ServedTable | None:
+        try:
+            answer = self._client.get(_DATABASES, name.database, _TABLES, _object_name(name.table, name.branch))
+        except ServerRefusal as refusal:
+            self._absent(refusal)
+            return None
+        if not answer.get("path") and not answer.get("schema"):
+            raise MetastoreFailed(self._client.address, f"its description of table {name} has no path")
+        kind = str((answer.get("schema") or {}).get("options", {}).get("type", "table")).lower()
+        if kind != "table":
+            raise UnsupportedFeature(f"a table of type '{kind}'", str(name))
+        schema_id = answer.get("schemaId")
+        if isinstance(schema_id, bool) or not isinstance(schema_id, int) or schema_id < 0:
+            raise MetastoreFailed(self._client.address, f"its description of table {name} has no schemaId")
+        path = _checked_path(answer.get("path"), name, self._client.address)
+        return ServedTable(str(answer.get("id") or ""), path, schema_id, answer.get("isExternal") is True)
+
+    def _names(self, member: str, *parts: str) -> Iterator[str]:
+        for page in self._client.pages(member, *parts):
+            yield from (name for name in page if isinstance(name, str))
+
+    def _absent(self, refusal: ServerRefusal) -> bool:
+        """Return False for an error that says that something does not exist; raise MetastoreFailed for others."""
+        if refusal.status != _NOT_FOUND:
+            raise self._failed(refusal) from refusal
+        return False
+
+    def _failed(self, refusal: ServerRefusal) -> MetastoreFailed:
+        return MetastoreFailed(self._client.address, f"it answered {refusal}")
+
+    def _change(self, send: Callable[[], None], has_happened: Callable[[], bool], description: str) -> None:
+        """Send a request that changes something; an unknown outcome is looked up, and the request sent once more.
+
+        Args:
+            send: sends the request.
+            has_happened: returns whether the server carried the request out.
+            description: what the request does, for the error.
+
+        Raises:
+            MetastoreFailed: the server refused, or the outcome stays unknown.
+        """
+        for attempt in (1, 2):
+            try:
+                send()
+            except ServerRefusal as refusal:
+                raise self._failed(refusal) from refusal
+            except OutcomeUnknown as error:
+                try:
+                    if has_happened():
+                        return
+                except DredgeError as failure:
+                    reason = (
+                        f"the outcome of the {description} is unknown ({error}), and cannot be looked up: {failure}"
+                    )
+                    raise MetastoreFailed(self._client.address, reason) from failure
+                if attempt == 1:
+                    continue
+                raise MetastoreFailed(self._client.address, f"the {description} failed twice ({error})") from error
+            return
+
+
+class RestPublisher:
+    """Publisher of one table's snapshots; it names the table's id, so a new table of the same name is not changed.
+
+    Attributes:
+        address: address of the server.
+
+    Args:
+        client: the client of the warehouse.
+        table: "db.table".
+        table_id: the server's id of the table.
+    """
+
+    def __init__(self, client: RestClient, table: str, table_id: str) -> None:
+        self._client, self._table, self._table_id = client, table, table_id
+        self.address = client.address
+
+    def publish(
+        self, snapshot: Snapshot, base: Snapshot | None, branch: str, changes: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """Publish a snapshot; see `SnapshotPublisher`."""
+        members = {
+            "tableId": self._table_id,
+            "baseSnapshotUuid": None if base is None else base.uuid,
+            "snapshot": json.loads(snapshot.to_json()),
+            "statistics": list(changes),
+        }
+        answer = self._send(members, branch, "commit")
+        return answer.get("success") is True
+
+    def roll_back(self, target: int, newest: int, branch: str) -> None:
+        """Make an older snapshot the newest snapshot; see `SnapshotPublisher`."""
+        self._send({"instant": {"type": "snapshot", "snapshotId": target}, "fromSnapshot": newest}, branch, "rollback")
+
+    def create_branch(self, branch: str, from_tag: str | None) -> None:
+        """Create a branch; see `SnapshotPublisher`."""
+        self._send({"branch": branch, "fromTag": from_tag}, MAIN, "branches")
+
+    def _send(self, members: Mapping[str, Any], branch: str, verb: str) -> dict[str, Any]:
+        database, _, table = self._table.partition(".")
+        try:
+            return self._client.post(_body(members), _DATABASES, database, _TABLES, _object_name(table, branch), verb)
+        except ServerRefusal as refusal:
+            if refusal.status == _NOT_FOUND and refusal.resource_type in ("SNAPSHOT", "TAG"):
+                kind = refusal.resource_type.lower()
+                raise SnapshotNotFound(f"table {self._table}: the catalog server has no such {kind}") from refusal
+            if refusal.status == _CONFLICT:
+                raise TableExists(f"table {self._table}: {refusal.message}") from refusal
+            if refusal.status == _NOT_FOUND:
+                reason = "was dropped, renamed or replaced since it was opened; open it again"
+                raise TableNotFound(f"table {self._table} {reason} ({refusal.message})") from refusal
+            raise MetastoreFailed(self.address, f"it refuses the {verb} of table {self._table}: {refusal}") from refusal
+
+
+def schema_object(schema: TableSchema) -> dict[str, Any]:
+    """Return a table's definition as the JSON object of Paimon's `Schema`."""
+    return {
+        "fields": [field.to_object() for field in schema.fields],
+        "partitionKeys": list(schema.partition_keys),
+        "primaryKeys": list(schema.primary_keys),
+        "options": dict(schema.options),
+        "comment": schema.comment,
+    }
+
+
+def change_objects(before: TableSchema, changes: Sequence[SchemaChange], table: str) -> list[dict[str, Any]]:
+    """Return schema changes as the JSON objects of Paimon's `SchemaChange`.
+
+    Args:
+        before: schema before the changes, which decides how dotted names are split.
+        changes: the changes.
+        table: name of the table, for errors.
+
+    Raises:
+        InvalidSchema: a change is unknown, or has an invalid type.
+    """
+    row = as_row(before.fields)
+    objects = []
+    for change in changes:
+        action, value = change.action, change.value
+        if action in ("set_option", "remove_option"):
+            members: dict[str, Any] = {"key": str(change.column)}
+            if action == "set_option":
+                members["value"] = str(value)
+            objects.append({"action": "setOption" if action == "set_option" else "removeOption", **members})
+            continue
+        if action == "set_comment":
+            objects.append({"action": "updateComment", "comment": None if value is None else str(value)})
+            continue
+        path = split_path(change.column, row)
+        names = {"fieldNames": list(path)}
+        if action == "add_column":
+            kind = to_json(as_type(value, table, path))
+            move = None if change.move_to is None else _move_object(path[-1], change.move_to)
+            added = {"dataType": kind, "comment": change.comment, "move": move}
+            objects.append({"action": "addColumn", **names, **added})
+        elif action == "rename_column":
+            objects.append({"action": "renameColumn", **names, "newName": str(value)})
+        elif action == "drop_column":
+            objects.append({"action": "dropColumn", **names})
+        elif action == "update_type":
+            kind = to_json(as_type(value, table, path))
+            retyped = {"newDataType": kind, "keepNullability": change.keep_nullability}
+            objects.append({"action": "updateColumnType", **names, **retyped})
+        elif action == "update_nullability":
+            objects.append({"action": "updateColumnNullability", **names, "newNullability": bool(value)})
+        elif action == "update_column_comment":
+            objects.append({"action": "updateColumnComment", **names, "newComment": change.comment})
+        elif action == "update_default":
+            default = None if value is None else str(value)
+            objects.append({"action": "updateColumnDefaultValue", **names, "newDefaultValue": default})
+        elif action == "move":
+            if len(path) > 1:
+                raise UnsupportedFeature("moves of nested columns through a REST catalog", table)
+            move = _move_object(path[-1], change.move_to or Move("first"))
+            objects.append({"action": "updateColumnPosition", "move": move})
+        else:
+            raise InvalidSchema(f"table {table}: schema change '{action}' is unknown")
+    return objects
+
+
+def _move_object(column: str, move: Move) -> dict[str, Any]:
+    return {"fieldName": column, "referenceFieldName": move.reference, "type": move.kind.upper()}
+
+
+def _identifier(database: str, table: str) -> dict[str, str]:
+    return {"database": database, "object": table}
+
+
+def _object_name(table: str, branch: str) -> str:
+    return table if branch == MAIN else f"{table}${NAME_PREFIX}{branch}"
+
+
+def _body(members: Mapping[str, Any]) -> bytes:
+    return json.dumps(members, ensure_ascii=False).encode()
+
+
+def _fits(name: str) -> bool:
+    """Return whether a name from the server is a safe name; log a warning if not."""
+    try:
+        check_name(name)
+    except (InvalidData, InvalidSchema) as error:
+        _LOG.warning("left out of the catalog: %s", error)
+        return False
+    return True
+
+
+def _checked_path(path: object, name: TableName, address: str) -> str:
+    """Return the folder of a table, after checking that it is an absolute path or address without "..".
+
+    Raises:
+        MetastoreFailed: the path is unsafe.
+    """
+    text = path if isinstance(path, str) else ""
+    parts = text.split("/")
+    if not text or "\x00" in text or ".." in parts or not (text.startswith("/") or ":/" in text):
+        raise MetastoreFailed(address, f"it names an unsafe folder for table {name}: {text!r:.200}")
+    try:
+        _, root = file_io_for(text, escaped=False)
+    except (InvalidOption, UnsupportedFeature, StorageRefused) as error:
+        raise MetastoreFailed(address, f"it names a folder for table {name} that cannot be used: {error}") from error
+    if root.strip("/") == "":
+        raise MetastoreFailed(address, f"it names the whole file system as the folder of table {name}")
+    return root.rstrip("/")

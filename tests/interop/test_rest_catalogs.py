@@ -1,0 +1,419 @@
+"""Warehouses behind Paimon's own REST catalog server: Java, pypaimon and Dredge are its clients and take turns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Table
+from lsm_core.cli.app import run
+from lsm_core.clock import SystemClock
+from lsm_core.errors import (
+    CommitUnknown,
+    DatabaseNotFound,
+    DredgeError,
+    InvalidOption,
+    InvalidSchema,
+    MetastoreFailed,
+    SnapshotNotFound,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from lsm_core.format.schema import TableSchema
+from lsm_core.table.definition import as_definition, new_table_schema
+from lsm_core.table.names import TableName
+from lsm_core.table.rest_client import RestClient
+from lsm_core.table.schema_change import SchemaChange
+from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
+from tests.support.peers import JavaPaimon, missing, peer_module
+from tests.support.rest_server import TOKEN, WAREHOUSE, Fault, FaultyProxy, RestServer
+
+pytestmark = pytest.mark.paimon_java
+ROWS = pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]})
+FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
+LIVES = int(os.environ.get("DREDGE_REST_LIVES", "60"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
+    """Yield the running server of one warehouse."""
+    try:
+        running = RestServer(tmp_path_factory.mktemp("served"))
+    except peer_module().PeerMissing as error:
+        missing(f"Paimon's REST catalog server: {error}")
+    yield running
+    running.close()
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Set the token, and a folder for saved plans."""
+    monkeypatch.setenv("DREDGE_REST_TOKEN", TOKEN)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("DREDGE_COMPACTION_INLINE", "never")
+
+
+@pytest.fixture
+def proxy(server: RestServer) -> Iterator[FaultyProxy]:
+    """Yield a proxy in front of the server."""
+    running = FaultyProxy(server.url)
+    yield running
+    running.close()
+
+
+def open_house(url: str, **options: str) -> Catalog:
+    """Return the served warehouse as Dredge's catalog."""
+    return Catalog(WAREHOUSE, {"metastore": "rest", "uri": url, **options})
+
+
+@pytest.fixture
+def house(server: RestServer, request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    """Yield the served warehouse with the empty database `db`, which is dropped at the end."""
+    catalog = open_house(server.url)
+    catalog.create_database("db", ignore_if_exists=True)
+    yield catalog
+    catalog.drop_database("db", ignore_if_not_exists=True, cascade=True)
+
+
+@pytest.fixture
+def java_house(java_session: JavaPaimon, server: RestServer, tmp_path: Path) -> Java:
+    """Return a function that calls Java, whose catalog is the server's."""
+    options = {"metastore": "rest", "uri": server.url, "warehouse": WAREHOUSE}
+    options |= {"token.provider": "bear", "token": TOKEN}
+
+    def call(op: str, **arguments: Any) -> dict[str, Any]:
+        return dict(java_session.call(op, **{"warehouse": str(tmp_path), "table": "db.t", **arguments}))
+
+    for lane in range(LANES + 1):
+        call("catalog_open", options=options, lane=lane)
+    return call
+
+
+def create(catalog: Catalog, name: str = "db.t", **options: str) -> Table:
+    """Create a table with a primary key."""
+    return catalog.create_table(name, FIELDS, primary_keys=["k"], options={"bucket": "1", **options})
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """Return a table's rows, sorted."""
+    return table.to_arrow().sort_by("k").to_pylist()
+
+
+# -- databases and tables, both ways ---------------------------------------------------------------------------------
+
+
+def test_java_and_dredge_share_the_server(house: Catalog, java_house: Java) -> None:
+    table = create(house)
+    table.write(ROWS)
+    assert java_house("catalog_tables", database="db")["names"] == ["t"]
+    assert [(row["k"], row["v"]) for row in java_house("read")["rows"]] == [(1, "a"), (2, "b"), (3, "c")]
+    java_house("write", rows=[{"k": 2, "v": "java"}, {"k": 4, "v": "d"}], compact="none")
+    java_house("alter", changes=[{"change": "add_column", "name": "w", "type": "INT"}])
+    assert rows_of(house.table("db.t"))[1] == {"k": 2, "v": "java", "w": None}
+    changes = [
+        SchemaChange.rename_column("v", "text"),
+        SchemaChange.add_column("x", pa.decimal128(8, 2), first=True, comment="x"),
+        SchemaChange.update_type("w", pa.int64()),
+        SchemaChange.update_column_comment("w", "wide"),
+        SchemaChange.update_default("w", "7"),
+        SchemaChange.move("w", after="k"),
+        SchemaChange.set_option("snapshot.num-retained.max", "20"),
+        SchemaChange.set_comment("ours"),
+    ]
+    house.alter_table("db.t", changes)
+    altered = house.table("db.t")
+    assert altered.schema.field_names == ("x", "k", "w", "text") and altered.schema.comment == "ours"
+    fields = java_house("schema")["schema"]["fields"]
+    assert [field["name"] for field in fields] == list(altered.schema.field_names)
+    assert {field["name"]: field["type"] for field in fields}["w"] == "BIGINT"
+    java_house("catalog_rename", to="db.moved")
+    assert house.list_tables("db") == ["moved"]
+    house.rename_table("db.moved", "db.t")
+    assert len(java_house("read")["rows"]) == 4
+    house.drop_table("db.t")
+    assert java_house("catalog_tables", database="db")["names"] == [] == house.list_tables("db")
+
+
+def test_objects_that_are_missing_or_taken(house: Catalog) -> None:
+    create(house)
+    with pytest.raises(TableExists):
+        create(house)
+    assert house.create_table("db.t", FIELDS, ignore_if_exists=True).name == "db.t"
+    with pytest.raises(TableNotFound, match="database db has: t"):
+        house.table("db.other")
+    with pytest.raises(DatabaseNotFound, match="nowhere"):
+        house.table("nowhere.t")
+    with pytest.raises(DatabaseNotFound, match="nowhere"):
+        house.list_tables("nowhere")
+    create(house, "db.second")
+    with pytest.raises(TableExists):
+        house.rename_table("db.t", "db.second")
+    with pytest.raises(InvalidSchema, match="no_such"):
+        house.alter_table("db.t", [SchemaChange.drop_column("no_such")])
+    assert house.list_tables("db") == ["second", "t"]
+
+
+def test_a_dropped_table_takes_no_commit(house: Catalog) -> None:
+    table = create(house)
+    table.write(ROWS)
+    house.drop_table("db.t")
+    fresh = create(house)
+    with pytest.raises(TableNotFound):
+        table.write(ROWS)
+    assert fresh.to_arrow().num_rows == 0
+
+
+def test_many_tables_take_few_requests(house: Catalog, proxy: FaultyProxy) -> None:
+    for number in range(250):
+        house._metastore.create_table(TableName("db", f"t{number}"), first_schema())
+    seen = open_house(proxy.url)
+    seen.list_databases()
+    proxy.requests.clear()
+    assert len(seen.list_tables("db")) == 250
+    # The server gives 100 names a page, whatever is asked for.
+    assert len(proxy.requests) <= 1 + 3
+
+
+def first_schema() -> TableSchema:
+    """Return the first schema of a table with a key."""
+    definition = as_definition("db.t", FIELDS, ["k"], [], {"bucket": "1"}, None)
+    return new_table_schema(definition, "db.t", SystemClock())
+
+
+# -- maintenance -----------------------------------------------------------------------------------------------------
+
+
+def test_maintenance_commits_through_the_server(house: Catalog, java_house: Java, proxy: FaultyProxy) -> None:
+    create(house)
+    table = open_house(proxy.url).table("db.t")
+    for _ in range(4):
+        table.write(ROWS)
+    proxy.requests.clear()
+    report = table.compact(full=True)
+    assert report.changed
+    commits = [path for method, path in proxy.requests if method == "POST" and path.endswith("/commit")]
+    assert len(commits) == 1
+    assert len(proxy.requests) <= 3
+    table.create_tag("kept")
+    table.expire_snapshots(retain_max=1, retain_min=1)
+    assert len(java_house("read")["rows"]) == 3
+    java_house("write", rows=[{"k": 9, "v": "later"}], compact="none")
+    assert len(rows_of(table.refresh())) == 4
+
+
+def test_rollback_is_the_servers(house: Catalog, java_house: Java) -> None:
+    table = create(house)
+    for number in range(3):
+        table.write(ROWS.slice(0, number + 1))
+    report = table.apply(table.plan_maintenance("rollback", snapshot_id=1))
+    assert report.rolled_back_to == 1 and report.snapshots == (2, 3)
+    assert rows_of(table.refresh()) == [{"k": 1, "v": "a"}]
+    java_house("write", rows=[{"k": 5, "v": "java"}], compact="none")
+    assert [row["k"] for row in rows_of(table.refresh())] == [1, 5]
+    table.refresh().write(ROWS)
+    assert len(java_house("read")["rows"]) == 4
+    with pytest.raises(SnapshotNotFound):
+        table.plan_maintenance("rollback", snapshot_id=77)
+
+
+def test_branches_are_the_servers(house: Catalog, java_house: Java) -> None:
+    house.create_database("branched")  # which the server goes on to list under the table's name
+    table = create(house, "branched.t")
+    table.write(ROWS)
+    table.create_tag("first")
+    branch = table.create_branch("dev", from_tag="first")
+    branch.write(pa.table({"k": pa.array([8], pa.int64()), "v": ["branch"]}))
+    assert [row["k"] for row in java_house("read", table="branched.t$branch_dev")["rows"]] == [1, 2, 3, 8]
+    assert len(rows_of(house.table("branched.t"))) == 3
+    assert house.table("branched.t$branch_dev").to_arrow().num_rows == 4
+    with pytest.raises(TableExists):
+        table.create_branch("dev", from_tag="first")
+    with pytest.raises(InvalidOption, match="from_tag"):
+        table.create_branch("other", from_snapshot=1)
+    for action, arguments in (("fast_forward", {"branch": "dev"}), ("delete_branch", {"branch": "dev"})):
+        with pytest.raises(UnsupportedFeature, match="publishes"):
+            table.plan_maintenance(action, **arguments)
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cut-before", "cut-after", "500-before", "500-after", "503-before", "502-after"])
+def test_a_commit_whose_answer_is_lost_happens_once(house: Catalog, proxy: FaultyProxy, kind: str) -> None:
+    create(house)
+    table = open_house(proxy.url).table("db.t")
+    table.write(ROWS.slice(0, 1))
+    proxy.faults.append(Fault("POST", "/commit", kind, headers={"Retry-After": "0"}))
+    table.write(ROWS)
+    assert rows_of(table) == ROWS.to_pylist()
+    assert [line["snapshot_id"] for line in house.table("db.t$snapshots").to_arrow().to_pylist()] == [1, 2]
+
+
+def test_a_commit_that_stays_unknown_deletes_nothing(house: Catalog, proxy: FaultyProxy) -> None:
+    create(house, **{"commit.max-retries": "1", "commit.min-retry-wait": "1 ms"})
+    table = open_house(proxy.url).table("db.t")
+    proxy.faults.append(Fault("POST", "/commit", "cut-before", times=9))
+    with pytest.raises(CommitUnknown):
+        table.write(ROWS)
+    folder = Path(table.store.root)
+    assert list(folder.glob("bucket-0/*.parquet"))
+    proxy.faults.clear()
+    table.write(ROWS)
+    assert rows_of(table) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["cut-after", "cut-before", "500-after"])
+def test_changes_of_the_catalog_are_looked_up(house: Catalog, proxy: FaultyProxy, kind: str) -> None:
+    seen = open_house(proxy.url)
+    proxy.faults.append(Fault("POST", "/tables", kind))
+    create(seen)
+    proxy.faults.append(Fault("POST", "/tables/t", kind))
+    seen.alter_table("db.t", [SchemaChange.add_column("w", pa.int32())])
+    assert seen.table("db.t").schema.field_names == ("k", "v", "w")
+    proxy.faults.append(Fault("POST", "/tables/rename", kind))
+    seen.rename_table("db.t", "db.u")
+    assert seen.list_tables("db") == ["u"]
+    proxy.faults.append(Fault("DELETE", "/tables/u", kind))
+    seen.drop_table("db.u")
+    assert seen.list_tables("db") == []
+    proxy.faults.append(Fault("POST", "/databases", kind))
+    seen.create_database("more")
+    proxy.faults.append(Fault("DELETE", "/databases/more", kind))
+    seen.drop_database("more")
+    assert "more" not in seen.list_databases()
+
+
+def test_readings_are_repeated_while_the_server_is_busy(house: Catalog, proxy: FaultyProxy) -> None:
+    seen = open_house(proxy.url)
+    seen.list_databases()
+    proxy.faults.append(Fault("GET", "/databases", "503-before", times=2, headers={"Retry-After": "0"}))
+    assert "db" in seen.list_databases()
+    proxy.faults.append(Fault("GET", "/databases", "cut-before", times=1))
+    assert "db" in seen.list_databases()
+
+
+def test_a_token_that_ends_in_the_middle_of_a_compaction(
+    house: Catalog, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    monkeypatch.delenv("DREDGE_REST_TOKEN")
+    monkeypatch.setenv("DREDGE_REST_TOKEN_FILE", str(file))
+    create(house)
+    table = open_house(proxy.url).table("db.t")
+    for _ in range(3):
+        table.write(ROWS)
+    file.write_text("ended")
+    with pytest.raises(MetastoreFailed, match="DREDGE_REST_TOKEN_FILE"):
+        table.compact(full=True)
+    file.write_text(TOKEN)
+    files = set(Path(table.store.root).glob("bucket-0/*"))
+    assert len(files) == 3, "the outputs of the refused compaction are deleted"
+    table.compact(full=True)
+    assert rows_of(table) == ROWS.to_pylist()
+    assert TOKEN.encode() not in b"".join(
+        path.read_bytes() for path in Path(table.store.root).rglob("*") if path.is_file()
+    )
+
+
+def test_wrong_addresses_warehouses_and_tokens(server: RestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MetastoreFailed, match="warehouse 'other'"):
+        Catalog("other", {"metastore": "rest", "uri": server.url}).list_databases()
+    assert Catalog(f"rest:{server.url}", {"warehouse": WAREHOUSE}).list_databases() is not None
+    with pytest.raises(InvalidOption, match="DREDGE_REST_TOKEN"):
+        open_house(server.url, token=TOKEN)
+    monkeypatch.setenv("DREDGE_REST_TOKEN", "wrong")
+    with pytest.raises(MetastoreFailed, match="does not accept the token"):
+        open_house(server.url).list_databases()
+    monkeypatch.setattr("lsm_core.table.rest_client.time.sleep", lambda seconds: None)
+    client = RestClient("http://127.0.0.1:9", WAREHOUSE)
+    client._sleep = lambda seconds: None
+    with pytest.raises(MetastoreFailed, match="cannot be reached"):
+        client.get("databases")
+
+
+def test_the_command_line_looks_after_a_served_table(
+    house: Catalog, server: RestServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = create(house)
+    for _ in range(3):
+        table.write(ROWS)
+    place = ["-w", f"rest:{server.url}", "--catalog-option", f"warehouse={WAREHOUSE}"]
+    for words in (["tables"], ["status"], ["compact", "db.t", "--full"], ["verify", "db.t"], ["doctor", "db.t"]):
+        assert run([words[0], *words[1:], *place]) == 0, words
+        printed = capsys.readouterr()
+        assert TOKEN not in printed.out + printed.err
+    assert rows_of(table.refresh()) == ROWS.to_pylist()
+
+
+# -- turns -----------------------------------------------------------------------------------------------------------
+
+
+class ServedTurns(Turns):
+    """Turns on a table of the server."""
+
+    url = ""
+
+    @property
+    def table(self) -> Table:
+        """The table, opened anew."""
+        return open_house(self.url).table(self.name)
+
+
+def live(seeds: range, server: RestServer, java_house: Java, warehouse: Path) -> int:
+    """Let Java and Dredge take turns on one table per seed; return the number of tables that Dredge serves."""
+    taking = type("OnThisServer", (ServedTurns,), {"url": server.url})
+    lives = [
+        live_a_life(seed, KINDS[seed % len(KINDS)], warehouse, partial(java_house, lane=1), taking) for seed in seeds
+    ]
+    return sum(not refused for refused in lives)
+
+
+@pytest.mark.usefixtures("house")
+def test_java_and_dredge_take_turns_behind_the_server(server: RestServer, java_house: Java, tmp_path: Path) -> None:
+    assert live(range(0, 45, 11), server, java_house, tmp_path) >= 3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("house")
+def test_many_turns_behind_the_server(server: RestServer, java_house: Java, tmp_path: Path) -> None:
+    assert live(range(1000, 1000 + LIVES), server, java_house, tmp_path) >= LIVES // 2
+
+
+def test_errors_are_ours(house: Catalog, proxy: FaultyProxy) -> None:
+    """Whatever the server answers, an error of Dredge is raised."""
+    create(house)
+    seen = open_house(proxy.url)
+    seen.list_databases()
+    for status in ("400", "404", "405", "409", "418", "501"):
+        proxy.faults[:] = [Fault("GET", "/databases", f"{status}-before", times=99)]
+        for call in (lambda: seen.table("db.t"), lambda: seen.list_tables("db"), seen.list_databases):
+            with pytest.raises(DredgeError):
+                call()
+        proxy.faults[:] = [Fault("POST", "/", f"{status}-before", times=99)]
+        for call in (lambda: create(seen, "db.new"), lambda: house.table("db.t") and seen.table("db.t").write(ROWS)):
+            with pytest.raises(DredgeError):
+                call()
+        proxy.faults.clear()
+    assert rows_of(house.table("db.t")) == []
+
+
+def test_what_the_server_forbids_is_one_line(server: RestServer, house: Catalog) -> None:
+    house.create_database("closed")
+    create(house, "closed.t").write(ROWS)
+    opened = house.table("closed.t")
+    server.tell("forbid-table closed.t")
+    with pytest.raises(MetastoreFailed, match="forbids") as raised:
+        house.table("closed.t")
+    assert "\n" not in str(raised.value)
+    with pytest.raises(MetastoreFailed, match="forbids"):
+        opened.write(ROWS)
+    assert len(list(Path(opened.store.root).glob("bucket-0/*"))) == 1
