@@ -1,6 +1,6 @@
 """Catalog of a warehouse: creates, opens, alters, renames and drops its databases and tables.
 
-Source: Paimon `FileSystemCatalog`, `JdbcCatalog`.
+Source: Paimon `FileSystemCatalog`, `JdbcCatalog`, `RESTCatalog`.
 """
 
 from __future__ import annotations

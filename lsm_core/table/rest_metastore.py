@@ -30,6 +30,7 @@ from lsm_core.errors import (
 )
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.json_text import parse_json
 from lsm_core.metadata.branches import MAIN, NAME_PREFIX
 from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_schema_ids, load_schema
 from lsm_core.storage import FileIO, check_name, file_io_for, place_of
@@ -412,7 +413,7 @@ class RestPublisher:
         members = {
             "tableId": self._table_id,
             "baseSnapshotUuid": None if base is None else base.uuid,
-            "snapshot": json.loads(snapshot.to_json()),
+            "snapshot": parse_json(snapshot.to_json()),
             "statistics": list(changes),
         }
         answer = self._send(members, branch, "commit")

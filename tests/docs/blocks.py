@@ -7,6 +7,7 @@ the line above a block says what else a reader should know:
     <!-- output -->          the block is what the block before it printed (`...` stands for anything)
     <!-- raises: NAME -->    the block (or a command of it) ends in this error
     <!-- spark -->           the page's blocks use the session `spark`
+    <!-- rest -->            the page's blocks use a REST catalog server, for which `http://catalog:10000` stands
     <!-- new: PATH -->, <!-- edit: PATH -->, <!-- run -->    steps of a recipe, followed by test_contributing.py in a copy of the house
 """
 
@@ -39,6 +40,7 @@ _BLOCK = re.compile(
 )
 LANGUAGES = frozenset({"python", "sh", "yaml", "json", "text", "toml", "diff"})
 _SPARK = "<!-- spark -->"
+_REST = "<!-- rest -->"
 _STEPS = ("new: ", "edit: ", "run")
 
 
@@ -76,6 +78,11 @@ def blocks(page: Path) -> list[Block]:
 def needs_spark(page: Path) -> bool:
     """Return whether the page's blocks use a Spark session."""
     return _SPARK in page.read_text("utf-8")
+
+
+def needs_rest(page: Path) -> bool:
+    """Return whether the blocks of a page use a REST catalog server."""
+    return _REST in page.read_text("utf-8")
 
 
 class Reader:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lsm_core.errors import TableNotFound
-from tests.docs.blocks import Block, Reader, blocks, needs_spark
+from tests.docs.blocks import Block, Reader, blocks, needs_rest, needs_spark
 from tests.docs.pages import PAGES, ROOT
 
-PLAIN = [page for page in PAGES if blocks(page) and not needs_spark(page)]
+PLAIN = [page for page in PAGES if blocks(page) and not needs_spark(page) and not needs_rest(page)]
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,0 +1,315 @@
+"""Client of a REST catalog server against a scripted server: odd, hostile and failing answers."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, SchemaChange
+from lsm_core.clock import SystemClock
+from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, UnsupportedFeature
+from lsm_core.metadata.store import OutcomeUnknown
+from lsm_core.table import rest_client
+from lsm_core.table.definition import as_definition, new_table_schema
+from lsm_core.table.rest_client import RestClient, ServerRefusal
+from lsm_core.table.rest_metastore import change_objects
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Script:
+    """Scripted server.
+
+    Attributes:
+        url: address of the server.
+        answer: returns the answer to (method, path).
+        seen: (method, path, headers) of each request.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Callable[[str, str], Answer] = lambda method, path: (200, {}, b"{}")
+        self.seen: list[tuple[str, str, dict[str, str]]] = []
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                script.seen.append((self.command, self.path, dict(self.headers)))
+                status, headers, data = script.answer(self.command, self.path)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_DELETE = handle_any
+
+            def log_message(self, *arguments: Any) -> None:
+                """Print nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def answers(self, **by_end: object) -> None:
+        """Answer by the end of the path; `config` has a default."""
+        known = {"config": {"defaults": {"prefix": "p"}, "overrides": {}}, **by_end}
+
+        def answer(method: str, path: str) -> Answer:
+            end = path.partition("?")[0].rpartition("/")[2]
+            value = known.get(end, (404, {}, b'{"message": "nothing", "resourceType": "TABLE", "code": 404}'))
+            return value if isinstance(value, tuple) else (200, {}, json.dumps(value).encode())
+
+        self.answer = answer
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    """Yield a scripted server; waits between attempts take no time."""
+    monkeypatch.setattr(rest_client.time, "sleep", lambda seconds: None)
+    running = Script()
+    running.answers()
+    yield running
+    running.close()
+
+
+def open_house(script: Script) -> Catalog:
+    """Return the catalog of the scripted server."""
+    return Catalog("house", {"metastore": "rest", "uri": script.url})
+
+
+def table_answer(path: object, **members: object) -> dict[str, object]:
+    """Return a description of the table db.t."""
+    schema = {"fields": [], "partitionKeys": [], "primaryKeys": [], "options": {}}
+    return {"id": "1", "name": "t", "path": path, "isExternal": False, "schemaId": 0, "schema": schema, **members}
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["relative/folder", "/a/../../etc", "", None, 7, "/", "file:/", "file://elsewhere/x", "ftp://host/x", "/a\x00b"],
+)
+def test_unsafe_folders_are_refused(script: Script, path: object) -> None:
+    script.answers(db={"name": "db"}, t=table_answer(path))
+    with pytest.raises(MetastoreFailed, match=r"folder|path"):
+        open_house(script).table("db.t")
+
+
+def test_a_folder_that_is_not_the_table_is_not_opened(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    script.answers(db={"name": "db"}, t=table_answer(str(tmp_path)))
+    with pytest.raises(CorruptFile, match="no such schema file"):
+        open_house(script).table("db.t")
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_unsafe_names_are_left_out(script: Script) -> None:
+    names = ["t", "../../etc", "a/b", "", "x\x00y", "%2e%2e", "t$branch_b", 7, None]
+    script.answers(db={"name": "db"}, tables={"tables": names}, databases={"databases": ["db", "..", "/etc"]})
+    catalog = open_house(script)
+    assert catalog.list_databases() == ["db"]
+    assert catalog.list_tables("db") == ["t"]
+
+
+def test_a_table_of_another_type_is_refused_by_name(script: Script, tmp_path: Path) -> None:
+    schema = {"fields": [], "options": {"type": "format-table"}}
+    script.answers(db={"name": "db"}, t=table_answer(str(tmp_path), schema=schema))
+    with pytest.raises(UnsupportedFeature, match="format-table"):
+        open_house(script).table("db.t")
+
+
+@pytest.mark.parametrize("schema_id", [None, -1, "0", True, 1.5])
+def test_invalid_schema_ids_are_refused(script: Script, tmp_path: Path, schema_id: object) -> None:
+    script.answers(db={"name": "db"}, t=table_answer(str(tmp_path), schemaId=schema_id))
+    with pytest.raises(MetastoreFailed, match="schemaId"):
+        open_house(script).table("db.t")
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ((200, {}, b"<html>hello</html>"), "not JSON"),
+        ((200, {}, b"[1]"), "not an object"),
+        ((200, {}, b'{"status": "up"}'), "does not speak"),
+        ((404, {}, b"not found"), "no configuration"),
+        ((302, {"Location": "http://127.0.0.1:1/"}, b""), "no configuration"),
+        ((200, {}, b'{"defaults": ' + b"[" * 300 + b"]" * 300 + b"}"), "not JSON"),
+    ],
+)
+def test_servers_of_another_protocol(script: Script, config: Answer, text: str) -> None:
+    script.answers(config=config)
+    with pytest.raises(MetastoreFailed, match=text):
+        open_house(script).list_databases()
+
+
+def test_a_redirect_does_not_take_the_token_away(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DREDGE_REST_TOKEN", "precious")
+    thief = Script()
+    try:
+        script.answers(databases=(307, {"Location": f"{thief.url}/v1/p/databases"}, b""))
+        with pytest.raises(MetastoreFailed):
+            open_house(script).list_databases()
+        assert thief.seen == []
+        assert script.seen[0][2]["Authorization"] == "Bearer precious"
+    finally:
+        thief.close()
+
+
+def test_listings_that_do_not_end(script: Script) -> None:
+    script.answers(databases={"databases": ["a"], "nextPageToken": "again"})
+    with pytest.raises(MetastoreFailed, match="does not end"):
+        open_house(script).list_databases()
+    script.answers(databases={"databases": {"a": 1}})
+    with pytest.raises(MetastoreFailed, match="invalid member"):
+        open_house(script).list_databases()
+
+
+def test_pages_are_joined(script: Script) -> None:
+    pages = {"": (["b"], "2"), "2": (["a"], "3"), "3": (["c"], None)}
+
+    def answer(method: str, path: str) -> Answer:
+        if "/config" in path:
+            return 200, {}, b'{"defaults": {}, "overrides": {}}'
+        names, following = pages[path.partition("pageToken=")[2]]
+        return 200, {}, json.dumps({"databases": names, "nextPageToken": following}).encode()
+
+    script.answer = answer
+    assert open_house(script).list_databases() == ["a", "b", "c"]
+    assert script.seen[-1][1].startswith("/v1/databases?")
+
+
+def test_an_answer_without_end_is_cut(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_client, "_MAX_ANSWER_BYTES", 1000)
+    script.answers(databases=(200, {}, b" " * 2000))
+    with pytest.raises(MetastoreFailed, match="larger than 1000 bytes"):
+        open_house(script).list_databases()
+
+
+def test_texts_of_the_server_are_shortened_and_printable(script: Script) -> None:
+    text = json.dumps({"message": "no\n\x1b[31m" + "x" * 9000, "resourceType": "TABLE", "resourceName": "t"})
+    script.answers(databases=(403, {}, text.encode()))
+    with pytest.raises(MetastoreFailed, match="forbids") as raised:
+        open_house(script).list_databases()
+    assert len(str(raised.value)) < 700 and str(raised.value).isprintable()
+
+
+def test_a_change_is_not_repeated_when_it_may_have_arrived(script: Script) -> None:
+    client = RestClient(script.url, "house")
+    script.answers(databases=(500, {}, b""))
+    with pytest.raises(OutcomeUnknown):
+        client.post(b"{}", "databases")
+    assert [method for method, _, _ in script.seen] == ["GET", "POST"]
+    script.answers(databases=(400, {}, b'{"message": "no"}'))
+    with pytest.raises(ServerRefusal, match="400: no"):
+        client.post(b"{}", "databases")
+    script.seen.clear()
+    script.answers(databases=(429, {"Retry-After": "0"}, b""))
+    with pytest.raises(MetastoreFailed):
+        client.get("databases")
+    assert len(script.seen) == 5
+
+
+def test_paths_are_encoded_and_headers_sent(script: Script) -> None:
+    script.answers(config={"defaults": {"prefix": "a/b c"}, "overrides": {}})
+    client = RestClient(script.url + "/base/", "house", {"X-Team": "data"})
+    script.answer = lambda method, path: (200, {}, b'{"defaults": {"prefix": "a/b c"}, "overrides": {}}')
+    client.get("databases", "d b", "tables", "t$branch_ü")
+    assert script.seen[-1][1] == "/base/v1/a%2Fb+c/databases/d+b/tables/t%24branch_%C3%BC"
+    assert script.seen[-1][2]["X-Team"] == "data"
+
+
+def test_a_pickled_client_has_no_token(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DREDGE_REST_TOKEN", "precious")
+    client = RestClient(script.url, "house")
+    client.get("databases") if script.answers(databases={}) else None
+    data = pickle.dumps(client)
+    assert b"precious" not in data
+    assert pickle.loads(data).get("databases") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, "uri"),
+        ({"uri": "http://user:hunter2@host"}, "uri"),
+        ({"uri": "http://host:port"}, "uri"),
+        ({"uri": "http://host/?x=1"}, "uri"),
+        ({"uri": "http://host", "token": "x"}, "token"),
+        ({"uri": "http://host", "header.Authorization": "x"}, "header.Authorization"),
+        ({"uri": "http://host", "token.provider": "dlf"}, "token.provider"),
+    ],
+)
+def test_invalid_options(options: dict[str, str], key: str) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        Catalog("house", {"metastore": "rest", **options})
+    assert raised.value.key == key
+    assert "hunter2" not in str(raised.value)
+
+
+def test_an_address_as_warehouse_contradicts_another_metastore() -> None:
+    with pytest.raises(InvalidOption, match="because the warehouse is rest:http://host"):
+        Catalog("rest:http://host", {"metastore": "jdbc"})
+    assert Catalog("rest:http://host", {"warehouse": "house"}).place == "http://host/house"
+
+
+def test_a_token_file_that_cannot_be_read(script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DREDGE_REST_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(InvalidOption, match="DREDGE_REST_TOKEN_FILE"):
+        open_house(script).list_databases()
+    (tmp_path / "lines").write_text("a\r\nHost: b")
+    monkeypatch.setenv("DREDGE_REST_TOKEN_FILE", str(tmp_path / "lines"))
+    with pytest.raises(InvalidOption, match="one line"):
+        open_house(script).list_databases()
+
+
+def test_changes_in_the_protocols_form() -> None:
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("r", pa.struct([("a", pa.int32())]))])
+    definition = as_definition("db.t", fields, ["k"], [], {"bucket": "1"}, None)
+    schema = new_table_schema(definition, "db.t", SystemClock())
+    changes = [
+        SchemaChange.remove_option("x"),
+        SchemaChange.set_comment(None),
+        SchemaChange.add_column("r.b", "DECIMAL(5, 2)", comment="c"),
+        SchemaChange.add_column("z", pa.int32(), before="k"),
+        SchemaChange.update_nullability("r", nullable=False),
+        SchemaChange.update_default("r.a", None),
+        SchemaChange.drop_column(["r", "a"]),
+    ]
+    assert change_objects(schema, changes, "db.t") == [
+        {"action": "removeOption", "key": "x"},
+        {"action": "updateComment", "comment": None},
+        {
+            "action": "addColumn",
+            "fieldNames": ["r", "b"],
+            "dataType": "DECIMAL(5, 2)",
+            "comment": "c",
+            "move": None,
+        },
+        {
+            "action": "addColumn",
+            "fieldNames": ["z"],
+            "dataType": "INT",
+            "comment": None,
+            "move": {"fieldName": "z", "referenceFieldName": "k", "type": "BEFORE"},
+        },
+        {"action": "updateColumnNullability", "fieldNames": ["r"], "newNullability": False},
+        {"action": "updateColumnDefaultValue", "fieldNames": ["r", "a"], "newDefaultValue": None},
+        {"action": "dropColumn", "fieldNames": ["r", "a"]},
+    ]
