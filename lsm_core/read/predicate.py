@@ -367,6 +367,8 @@ def _parse_temporal(value: Any, kind: pa.DataType) -> Any:
             return dt.date.fromisoformat(value)
         if isinstance(value, str) and pa.types.is_timestamp(kind):
             value = dt.datetime.fromisoformat(value)
+            if kind.tz is None:  # Spark casts the text to TIMESTAMP_NTZ, which ignores a time zone
+                return value.replace(tzinfo=None)
         elif pa.types.is_timestamp(kind) and isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             value = dt.datetime.combine(value, dt.time())
         elif isinstance(value, str) and pa.types.is_time(kind):

@@ -6,6 +6,7 @@ Spark SQL. Conditions (`condition_groups`) compare columns with literals.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import math
 import re
@@ -189,6 +190,15 @@ def tokens(text: str, *, stop_early: bool = False) -> Iterator[Token]:
         position = match.end()
 
 
+def _in_utc(text: str) -> str:
+    """Return the text of an instant without its time zone, in UTC; a text without a zone is unchanged."""
+    try:
+        instant = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if instant.tzinfo is None else str(instant.astimezone(dt.UTC).replace(tzinfo=None))
+
+
 def unquote(text: str) -> str:
     """Return the value of a quoted text: resolve backslash escapes and doubled quotation marks."""
     quote, inner = text[0], text[1:-1]
@@ -274,8 +284,9 @@ class SqlReader:
         word = token.text.lower() if token.kind == "name" else ""
         if word in _WORDS:
             return _WORDS[word]
-        if word in ("timestamp", "timestamp_ntz", "date") and self.peek().kind == "text":
-            return unquote(self.take().text)
+        if word in ("timestamp", "timestamp_ltz", "timestamp_ntz", "date") and self.peek().kind == "text":
+            text = unquote(self.take().text)
+            return _in_utc(text) if word in ("timestamp", "timestamp_ltz") else text
         if word in ("map", "array") and self.accept("("):
             return self._literals(token, word == "map")
         raise self.wrong(token, "a literal was expected (a text, a number, true, false, null, map(...) or array(...))")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -234,7 +235,7 @@ def insert(session: Session, statement: Insert, engine: QueryEngine) -> Statemen
     plan = plan_insert(session, statement)
     rows = literal_rows(statement, plan)
     if rows is None:
-        query = statement.query
+        query = _with_defaults(statement.query, plan)
         if query[:6].upper() == "VALUES":
             query = all_rows_of(query)
         snapshot_id = engine.insert(session.catalog, query, plan)
@@ -283,6 +284,35 @@ def _constant_arrays(plan: InsertPlan) -> dict[str, pa.Scalar]:
     return {name: pa.scalar(value, kinds.field(name).type) for name, value in plan.constants.items()}
 
 
+_DEFAULT_WORD: Final = re.compile(r"\bDEFAULT\b", re.IGNORECASE)
+
+
+# -- DEFAULT -----------------------------------------------------------------------------------------------------------
+
+
+def _with_defaults(text: str, plan: InsertPlan) -> str:
+    """Return a query in which outputs DEFAULT are the default values of their columns, as in Spark.
+
+    DEFAULT is also a valid name of a column, so the word is only replaced as a whole output of a query without `*`.
+    """
+    names = plan.columns
+    if names is None or _DEFAULT_WORD.search(text) is None or text[:6].upper() == "VALUES":
+        return text
+    tree = parse_tree(text)
+    query = tree.unnest() if isinstance(tree, exp.Subquery) else tree
+    if not isinstance(query, exp.Select) or query.is_star or len(query.selects) != len(names):
+        return text
+    is_changed = False
+    for item, name in zip(list(query.selects), names, strict=True):
+        if isinstance(item, exp.Column) and item.name.upper() == "DEFAULT" and not item.table and not item.this.quoted:
+            column = plan.table.schema.field(name)
+            value = exp.null() if column.default is None else exp.Literal.string(column.default)
+            kind = exp.DataType.build(to_sql(column.type.with_nullable(nullable=True)), dialect="spark")
+            item.replace(exp.cast(value, kind))
+            is_changed = True
+    return tree.sql(dialect="spark") if is_changed else text
+
+
 # -- VALUES ------------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +357,7 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     """Return literals as values of a column, by the rules of Spark's INSERT.
 
     Raises:
-        InvalidData: a literal does not fit, or has a fraction that a whole-number column would lose; Spark cuts it off.
+        InvalidData: a literal does not fit. A whole-number column cuts off a fraction, as in Spark.
     """
     field = table.schema.field(name)
     if any(value is _DEFAULT for value in values):
@@ -336,11 +366,6 @@ def _column(values: list[Any], table: Table, name: str) -> pa.Array:
     kind = table.schema.arrow_schema.field(name).type
     values = [_name_fields(value, kind, table.name, name) for value in values]
     values = _unify_numbers(values, pa.types.is_floating(kind))
-    if pa.types.is_integer(kind):
-        lost = next((value for value in values if isinstance(value, Decimal | float) and value % 1), None)
-        if lost is not None:
-            advice = f"its fraction would be lost; write CAST({lost} AS {to_sql(field.type)}) to cut it off"
-            raise InvalidData(table.name, name, f"{lost} does not fit {to_sql(field.type)}: {advice}")
     try:
         # Not in the column's type: Arrow would store true as 1, and 5 as a date.
         array = pa.array(values, kind if _holds_map(kind) else None)

@@ -13,7 +13,18 @@ from sqlglot.errors import ParseError
 from lsm_core.errors import DredgeError, InvalidStatement, UnsupportedFeature
 
 USE_SPARK: Final = "the local engine; use --engine spark"
-_TRAILING_COMMA: Final = re.compile(r",(?:\s|--[^\n]*+|(?>/\*.*?\*/))*+(?:[);]|$)", re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(
+    r",(?:\s|--[^\n]*+|(?>/\*.*?\*/))*+(?:[);]|$|"
+    r"(?:FROM|WHERE|GROUP|HAVING|ORDER|UNION|EXCEPT|INTERSECT)\b)",
+    re.DOTALL | re.IGNORECASE,
+)
+_ENDS: Final = frozenset(
+    {
+        *(TokenType.R_PAREN, TokenType.SEMICOLON, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY),
+        *(TokenType.HAVING, TokenType.ORDER_BY, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT),
+    }
+)
+"""Tokens before which a list ends."""
 _UNDERLINES: Final = re.compile(r"\x1b\[\d*m")
 _CLASS: Final = re.compile(r"<class '[\w.]*\.(\w+)'>")
 _LISTS: Final = re.compile(
@@ -118,7 +129,7 @@ def require_no_trailing_comma(text: str) -> None:
         return
     tokens = sqlglot.tokenize(text, read="spark")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        ends = following is None or following.token_type in (TokenType.R_PAREN, TokenType.SEMICOLON)
+        ends = following is None or following.token_type in _ENDS
         if token.token_type is TokenType.COMMA and ends:
             raise InvalidStatement(text, f"nothing follows the comma at line {token.line}, column {token.col}")
 

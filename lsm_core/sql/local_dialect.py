@@ -55,6 +55,9 @@ _ARROW_TYPES: Final = {
 """Arrow's names of types, for DataFusion's arrow_cast() and arrow_try_cast()."""
 _ZONED_TIME: Final = re.compile(r"^(\s*\d+-\d+-\d+[ T]\d+:\d+(?::\d+(?:\.\d*)?)?)\s*[-+A-Za-z].*$")
 """Text of a time with a time zone behind it; the group is the text without the zone."""
+_PARTIAL_DATE: Final = re.compile(r"^\s*(\d{4})(?:-(\d{1,2}))?(?:-(\d{1,2}))?\s*$")
+"""Text of a date whose month and day may be missing, or have one digit, as Spark's casts accept it."""
+_COMPARISONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between)
 _LARGEST_INT: Final = (1 << 31) - 1
 _UNCAST: Final = (pa.types.is_floating, pa.types.is_temporal, pa.types.is_nested, pa.types.is_binary)
 """Tests for types whose text form differs between Spark and DataFusion; the text form of dates is the same."""
@@ -274,6 +277,8 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
         return _rewrite_cast(exp.Cast(**{**node.this.args, "this": exp.Neg(this=node.this.this)}), columns)
     if isinstance(node, exp.Cast):
         return _rewrite_cast(node, columns)
+    if isinstance(node, _COMPARISONS):
+        return _without_zones(node, columns)
     if isinstance(node, exp.Dot) and isinstance(node.this, exp.Paren):
         return _field_of(node.this.unnest().transform(_rewrite, columns), node.name, columns)
     if isinstance(node, exp.Column):
@@ -299,23 +304,74 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
     return node
 
 
+def _without_zones(node: exp.Expr, columns: Columns) -> exp.Expr:
+    """Return a comparison in which texts beside a TIMESTAMP_NTZ column have no time zone.
+
+    Spark casts the text to TIMESTAMP_NTZ, which ignores the zone; DataFusion would convert the time to UTC.
+    """
+    keys = ("this", "expression", "low", "high")
+    sides = [side for key in keys if isinstance(side := node.args.get(key), exp.Expr)]
+    sides += node.args.get("expressions") or []
+    if not any(isinstance(side.unnest(), exp.Column) and _is_local_time(side.unnest(), columns) for side in sides):
+        return node
+    for side in sides:
+        inner = side.unnest()
+        if inner.is_string:
+            inner.replace(exp.Literal.string(_ZONED_TIME.sub(r"\1", inner.name)))
+        elif isinstance(inner, exp.Column) and _is_text(inner, columns):
+            inner.replace(exp.cast(_text_without_zone(inner.copy()), "timestampntz"))
+    return node
+
+
+def _is_local_time(column: exp.Expr, columns: Columns) -> bool:
+    kinds = columns.types_in(column)
+    return bool(kinds) and all(pa.types.is_timestamp(kind) and kind.tz is None for kind in kinds)
+
+
+def _is_text(column: exp.Expr, columns: Columns) -> bool:
+    kinds = columns.types_in(column)
+    return bool(kinds) and all(map(pa.types.is_string, kinds))
+
+
+def _text_without_zone(text: exp.Expr) -> exp.Expr:
+    """Return an expression for a text of a time without the time zone at its end."""
+    pattern = [exp.Literal.string(_ZONED_TIME.pattern), exp.Literal.string(r"\1")]
+    return exp.Anonymous(this="regexp_replace", expressions=[text, *pattern])
+
+
+def _arrow_type(kind: exp.DataType) -> str | None:
+    """Return Arrow's name of a type for arrow_cast(), or None if the type has no such name here."""
+    if kind.is_type("decimal"):
+        digits = [parameter.name for parameter in kind.expressions] or ["10"]
+        return f"Decimal128({digits[0]}, {digits[1] if len(digits) > 1 else 0})"
+    if kind.is_type("timestampntz"):
+        return "Timestamp(Microsecond, None)"
+    if kind.is_type("timestamptz", "timestampltz"):
+        return f'Timestamp(Microsecond, Some("{SESSION_ZONE}"))'
+    return next((arrow_type for name, arrow_type in _ARROW_TYPES.items() if kind.is_type(name)), None)
+
+
 def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:
     """Return a Spark SQL cast in DataFusion's syntax, with Spark's result."""
+    if node.is_type("timestampntz") and node.this.is_string:
+        # Spark ignores the time zone of such a text, DataFusion converts the time to UTC.
+        node.set("this", exp.Literal.string(_ZONED_TIME.sub(r"\1", node.this.name)))
+    elif node.is_type("timestampntz") and isinstance(node.this, exp.Column) and _is_text(node.this, columns):
+        node.set("this", _text_without_zone(node.this))
+    elif node.is_type("timestampltz"):
+        node.set("to", exp.DataType.build("timestamptz"))
+    if node.is_type("date", "timestampntz", "timestamptz") and node.this.is_string:
+        parts = _PARTIAL_DATE.match(node.this.name)
+        if parts is not None:
+            text = "-".join([parts[1], *((part or "1").zfill(2) for part in parts.groups()[1:])])
+            node.set("this", exp.Literal.string(text))
     if node.is_type("tinyint") or node.args.get("safe"):
         # PostgreSQL, whose dialect sqlglot writes, has neither TINYINT (SMALLINT holds larger numbers) nor TRY_CAST.
-        arrow_type = next((arrow_type for name, arrow_type in _ARROW_TYPES.items() if node.is_type(name)), None)
+        arrow_type = _arrow_type(node.to)
         if arrow_type is not None:
             function = "arrow_try_cast" if node.args.get("safe") else "arrow_cast"
             value = node.this.copy().transform(_rewrite, columns)
             return exp.Anonymous(this=function, expressions=[value, exp.Literal.string(arrow_type)])
-    if node.is_type("timestampntz") and node.this.is_string:
-        # Spark ignores the time zone of such a text, DataFusion converts the time to UTC.
-        node.set("this", exp.Literal.string(_ZONED_TIME.sub(r"\1", node.this.name)))
-    elif node.is_type("timestampntz") and isinstance(node.this, exp.Column):
-        kinds = columns.types_in(node.this)
-        if kinds and all(map(pa.types.is_string, kinds)):
-            pattern = [exp.Literal.string(_ZONED_TIME.pattern), exp.Literal.string(r"\1")]
-            node.set("this", exp.Anonymous(this="regexp_replace", expressions=[node.this, *pattern]))
     if node.to.is_type("double", "float") and (
         any(map(pa.types.is_decimal, columns.types_in(node.this))) or node.this.is_type("decimal")
     ):

@@ -5,12 +5,12 @@ CREATE TABLE ... AS SELECT of both SQL engines. Spark casts the rows of its own 
 Values that Spark would silently make null or infinite (NaN as DECIMAL, 1e300 as FLOAT) raise an error.
 
 This module decides which types are accepted, and casts values for which `Table.write` has a rule that differs from
-Spark's. Values inside arrays, maps and structs are cast by the rules of `Table.write`, from the types that Spark
-accepts.
+Spark's. Values inside maps are cast by the rules of `Table.write`, from the types that Spark accepts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from lsm_core.arrays import one_array
 from lsm_core.errors import InvalidData
 from lsm_core.format.schema import TableSchema
 from lsm_core.types import DataType, TypeRoot, to_arrow, to_sql
+from lsm_core.types.arrow import list_of, struct_of
 from lsm_core.types.casts.java_floats import float_column
 from lsm_core.types.casts.numbers import decimal_of_text
 from lsm_core.types.casts.to_text import printed
@@ -128,6 +129,8 @@ def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
     If `Table.write` casts the column by the same rules, the array is returned unchanged.
     """
     source = column.type
+    if pa.types.is_nested(source):
+        return _cast_inside(column, kind, zone)
     is_number = pa.types.is_floating(source) or pa.types.is_decimal(source)
     if kind.root in _WHOLE and is_number:
         return pc.trunc(column.cast(pa.decimal256(_WIDE, source.scale)) if pa.types.is_decimal(source) else column)
@@ -151,6 +154,35 @@ def _cast(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
     if kind.root is TypeRoot.DATE and pa.types.is_timestamp(source):
         return pc.floor_temporal(_shown(column, zone), unit="day").cast(pa.date32())
     return column
+
+
+def _cast_inside(column: pa.Array, kind: DataType, zone: str | None) -> pa.Array:
+    """Return arrays and structs whose inner values are cast by Spark's rules.
+
+    The column is returned unchanged if no inner value changes, or if one does not fit: `Table.write` refuses it.
+    """
+    if pa.types.is_struct(column.type):
+        own = {field.name: field.type for field in kind.fields}
+        parts = [column.field(place) for place in range(column.type.num_fields)]
+        casts = [
+            _cast(part, own[field.name], zone) if field.name in own else part
+            for field, part in zip(column.type, parts, strict=True)
+        ]
+        fields = [field.with_type(cast.type) for field, cast in zip(column.type, casts, strict=True)]
+        if not _changed(parts, casts):
+            return column
+        return struct_of(column, casts, pa.struct(fields))
+    if pa.types.is_list(column.type) and kind.element is not None:
+        cast = _cast(column.values, kind.element, zone)
+        if _changed([column.values], [cast]):
+            return list_of(column, cast, pa.list_(column.type.value_field.with_type(cast.type)))
+    return column
+
+
+def _changed(parts: Sequence[pa.Array], casts: Sequence[pa.Array]) -> bool:
+    """Return whether a part was cast and no value was lost."""
+    is_lost = any(cast.null_count > part.null_count for part, cast in zip(parts, casts, strict=True))
+    return not is_lost and any(cast is not part for part, cast in zip(parts, casts, strict=True))
 
 
 def _as_text(column: pa.Array, zone: str | None) -> pa.Array:

@@ -116,6 +116,23 @@ def test_rows_replace_those_of_their_key(catalog: Catalog) -> None:
     assert rows(catalog, "SELECT * FROM db.k ORDER BY id") == [(1, 3.0), (2, 2.0)]
 
 
+def test_default_is_a_value_in_values_and_in_queries(catalog: Catalog) -> None:
+    columns = "id INT, n DECIMAL(5, 2) DEFAULT 1.5, s STRING DEFAULT 'it', d DATE DEFAULT DATE '2024-01-02', e INT"
+    run(catalog, f"CREATE TABLE db.k ({columns})")
+    run(catalog, "INSERT INTO db.k VALUES (1, DEFAULT, DEFAULT, DEFAULT, DEFAULT)")
+    run(catalog, "INSERT INTO db.k SELECT 2, DEFAULT, default, DEFAULT, DEFAULT")
+    run(catalog, "INSERT INTO db.k (s, id) SELECT DEFAULT, id + 2 FROM db.k WHERE id = 1")
+    found = rows(catalog, "SELECT id, n, s, CAST(d AS STRING), e FROM db.k ORDER BY id")
+    assert found == [
+        (1, Decimal("1.50"), "it", "2024-01-02", None),
+        (2, Decimal("1.50"), "it", "2024-01-02", None),
+        (3, Decimal("1.50"), "it", "2024-01-02", None),
+    ]
+    run(catalog, "CREATE TABLE db.own AS SELECT 7 AS `default`")
+    run(catalog, "INSERT INTO db.k (id, e) SELECT `default`, own.default FROM db.own")
+    assert rows(catalog, "SELECT id, e FROM db.k WHERE id = 7") == [(7, 7)]
+
+
 def test_a_table_of_a_query(catalog: Catalog) -> None:
     run(catalog, "INSERT INTO db.t VALUES (1, 'a', 'x', 1), (2, 'b', 'y', 2)")
     text = """CREATE TABLE IF NOT EXISTS db.n PARTITIONED BY (dt) COMMENT 'made' TBLPROPERTIES ('primary-key' = 'DT,id', bucket = 2)

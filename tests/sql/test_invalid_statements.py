@@ -164,6 +164,13 @@ def test_what_spark_refuses_begins_with_our_sentence(spark: Any, catalog: Catalo
         "INSERT INTO db.t (k, n) SELECT 1, 2, -- end",
         "SELECT k FROM db.t WHERE k IN (1, /* none */ )",
         "UPDATE db.t SET n = 1,",
+        "SELECT k, FROM db.t",
+        "SELECT count(*), -- all\nfrom db.t",
+        "SELECT k FROM (SELECT k, FROM db.t) x",
+        "SELECT k FROM db.t, WHERE k = 1",
+        "SELECT k FROM db.t GROUP BY k, HAVING k > 0",
+        "SELECT 1, UNION SELECT 2",
+        "INSERT INTO db.t (k, n) SELECT k, n, FROM db.t",
     ],
 )
 def test_a_comma_at_the_end_of_a_list_is_refused_as_by_spark(catalog: Catalog, text: str) -> None:
@@ -173,6 +180,6 @@ def test_a_comma_at_the_end_of_a_list_is_refused_as_by_spark(catalog: Catalog, t
 
 
 def test_a_comma_inside_a_text_is_not_the_end_of_a_list(catalog: Catalog) -> None:
-    rows = run(catalog, "SELECT 'a,' AS x, 'b,)' AS y, 'it''s,' AS z").rows
+    rows = run(catalog, "SELECT 'a,' AS x, 'b,)' AS y, 'it''s,' AS z, 'c, from d' AS `from`").rows
     assert rows is not None
-    assert rows.to_pylist() == [{"x": "a,", "y": "b,)", "z": "it's,"}]
+    assert rows.to_pylist() == [{"x": "a,", "y": "b,)", "z": "it's,", "from": "c, from d"}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,16 @@ def rows(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
         ("SELECT k FROM db.t WHERE d = 0.0", [(3,)]),
         ("SELECT k FROM db.t ORDER BY name", [(3,), (2,), (1,)]),  # nulls first, as in Spark
         ("SELECT k FROM db.t WHERE c = 1.1 AND name LIKE 'x%'", [(1,)]),
+        (
+            "SELECT DATE '2024', DATE '2024-3', CAST('2024-03-9' AS DATE), TRY_CAST('2024' AS DATE)",
+            [(date(2024, 1, 1), date(2024, 3, 1), date(2024, 3, 9), date(2024, 1, 1))],
+        ),
+        (
+            "SELECT TRY_CAST('x' AS DECIMAL(5, 2)), TRY_CAST('1.256' AS DECIMAL(5, 2)), TRY_CAST('x' AS TIMESTAMP)",
+            [(None, Decimal("1.26"), None)],
+        ),
+        ("SELECT TRY_CAST(99999 AS DECIMAL(5, 2)), TRY_CAST('x' AS TIMESTAMP_NTZ)", [(None, None)]),
+        ("SELECT count(*) WHERE TIMESTAMP_LTZ '2024-01-01 02:00:00+02:00' = TIMESTAMP '2024-01-01 00:00:00'", [(1,)]),
         ("SELECT c + 1.25, c * 2 FROM db.t WHERE k = 1", [(Decimal("2.35"), Decimal("2.20"))]),
         ("SELECT a FROM db.u WHERE a NOT IN (3)", [(1,)]),
         ("SELECT a FROM db.u WHERE NOT w = 'one' AND a IS NOT NULL", [(3,)]),
@@ -242,3 +253,33 @@ assert run(["sql", "SELECT a + b AS n FROM db.t", *where]) == 0
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-2:] == ["n", "3"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "matches"),
+    [
+        ("n = '2024-01-01 00:00:00+02:00'", True),
+        ("'2024-01-01 00:00:00 Europe/Berlin' <= n", True),
+        ("n IN ('2024-01-01 00:00:00+02:00')", True),
+        ("n BETWEEN '2024-01-01 00:00:00+02:00' AND '2024-01-01 00:00:00Z'", True),
+        ("n = s", True),
+        ("n = TIMESTAMP_NTZ '2024-01-01 00:00:00+02:00'", True),
+        ("n = TIMESTAMP '2024-01-01 02:00:00+02:00'", True),
+        ("n = TIMESTAMP '2024-01-01 00:00:00+02:00'", False),
+        ("z = '2024-01-01 00:00:00+02:00'", False),
+        ("z = '2024-01-01 02:00:00+02:00'", True),
+    ],
+)
+def test_time_zones_of_texts_beside_times_without_zone_are_ignored_as_by_spark(
+    tmp_path: Path, condition: str, matches: bool
+) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    kinds = pa.schema([("n", pa.timestamp("us")), ("z", pa.timestamp("us", "UTC")), ("s", pa.string())])
+    table = catalog.create_table("db.t", kinds)
+    moment = {"n": datetime(2024, 1, 1), "z": datetime(2024, 1, 1, tzinfo=UTC), "s": "2024-01-01 00:00:00+02:00"}
+    table.write(pa.Table.from_pylist([moment], schema=kinds))
+    text = f"SELECT count(*) AS n FROM db.t WHERE {condition}"
+    assert LocalEngine().answer(catalog, text).read_all()["n"].to_pylist() == [int(matches)]
+    if "s" not in condition.split() and "Berlin" not in condition:
+        assert table.to_arrow(filter=condition).num_rows == int(matches)

@@ -21,7 +21,7 @@ COLUMNS = {
 SOURCES = [
     "CAST(7 AS TINYINT)", "CAST(30 AS BIGINT)", "CAST(1.1 AS FLOAT)", "CAST(-2.675 AS DOUBLE)", "2.675", "-0.005", "'x'",
     "true", "DATE '2024-01-02'", "TIMESTAMP_NTZ '2024-01-02 23:04:05.6'", "TIMESTAMP '1969-12-31 23:00:00'", "X'6162'",
-    "NULL", "array(1)", "array('1')", "array(true)",
+    "NULL", "array(1)", "array(1.7, -2.5, NULL)", "array(1.2D)", "array('1')", "array(true)",
 ]  # fmt: skip
 TOO_LARGE = [
     ("CAST(3000000000 AS BIGINT)", "whole"), ("CAST(128 AS INT)", "tiny"), ("CAST(1e20 AS DOUBLE)", "whole"),
