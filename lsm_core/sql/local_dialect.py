@@ -46,6 +46,8 @@ _REFUSED: Final[Mapping[type[exp.Expr], str]] = {
 }
 SESSION_ZONE: Final = "UTC"
 """Time zone in which DataFusion evaluates queries."""
+BINARY_LENGTH: Final = "dredge_binary_length"
+"""Name of a function of DataFusion's session that returns the number of bytes of a binary value."""
 _WHOLE_BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 """Number of bits by whole-number type."""
 _ARROW_TYPES: Final = {
@@ -292,6 +294,11 @@ def _rewrite(node: exp.Expr, columns: Columns) -> exp.Expr:
         return exp.Coalesce(
             this=exp.Anonymous(this="isnan", expressions=[node.this]), expressions=[exp.Boolean(this=False)]
         )
+    if isinstance(node, exp.Length) and isinstance(node.this, exp.Column):
+        kinds = columns.types_in(node.this)
+        if kinds and all(map(_is_bytes, kinds)):  # DataFusion's length() decodes bytes as text
+            value = exp.Anonymous(this="arrow_cast", expressions=[node.this, exp.Literal.string("Binary")])
+            return exp.Anonymous(this=BINARY_LENGTH, expressions=[value])
     if isinstance(node, exp.Sign):
         return exp.Anonymous(this="signum", expressions=[exp.cast(node.this, "double")])
     if (
@@ -349,6 +356,10 @@ def _arrow_type(kind: exp.DataType) -> str | None:
     if kind.is_type("timestamptz", "timestampltz"):
         return f'Timestamp(Microsecond, Some("{SESSION_ZONE}"))'
     return next((arrow_type for name, arrow_type in _ARROW_TYPES.items() if kind.is_type(name)), None)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
 def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:

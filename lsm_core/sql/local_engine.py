@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from sqlglot import exp
 
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import snapshots
 from lsm_core.sql.invalid_statements import USE_SPARK, engine_error
-from lsm_core.sql.local_dialect import SESSION_ZONE, Columns, local_text, output_names, parse_tree
+from lsm_core.sql.local_dialect import BINARY_LENGTH, SESSION_ZONE, Columns, local_text, output_names, parse_tree
 from lsm_core.sql.queries import Query, TableRead, plan_query
 from lsm_core.sql.reading import all_rows_of
 from lsm_core.table import Catalog
@@ -132,7 +133,7 @@ def new_context(partitions: int = 0) -> datafusion.SessionContext:
     Args:
         partitions: threads per query; 0 for one per core.
     """
-    from datafusion import SessionConfig, SessionContext
+    from datafusion import SessionConfig, SessionContext, udf
 
     settings = {
         "datafusion.sql_parser.parse_float_as_decimal": "true",
@@ -142,7 +143,14 @@ def new_context(partitions: int = 0) -> datafusion.SessionContext:
     config = SessionConfig()
     for key, value in settings.items():
         config = config.set(key, value)
-    return SessionContext(config.with_target_partitions(partitions) if partitions else config)
+    context = SessionContext(config.with_target_partitions(partitions) if partitions else config)
+    context.register_udf(udf(_count_bytes, [pa.binary()], pa.int32(), "immutable", BINARY_LENGTH))
+    return context
+
+
+def _count_bytes(values: pa.Array) -> pa.Array:
+    """Return the number of bytes of each binary value (INT, as in Spark)."""
+    return pc.binary_length(values).cast(pa.int32())
 
 
 def register(context: datafusion.SessionContext, name: str, table: TableDataset) -> None:

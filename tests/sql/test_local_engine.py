@@ -49,6 +49,24 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     return catalog
 
 
+def test_the_length_of_binary_values_is_their_number_of_bytes(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    kinds = pa.schema([("k", pa.int32()), ("x", pa.binary()), ("y", pa.binary(2)), ("s", pa.string())])
+    catalog.create_table("db.b", kinds).write(
+        [{"k": 1, "x": b"\xff\xfe\xfd", "y": b"\xff\x00", "s": "é"}, {"k": 2, "x": b""}, {"k": 3}]
+    )
+    answer = LocalEngine().answer(catalog, "SELECT k, length(x), LENGTH(b.y), length(s) FROM db.b b ORDER BY k")
+    assert [field.type for field in answer.schema][1:] == [pa.int32()] * 3
+    assert [tuple(row.values()) for row in answer.read_all().to_pylist()] == [
+        (1, 3, 2, 1),
+        (2, 0, None, None),
+        (3, None, None, None),
+    ]
+    assert rows(catalog, "SELECT k FROM db.b WHERE length(x) > 2") == [(1,)]
+    assert rows(catalog, "SELECT sum(length(x)) FROM db.b GROUP BY k HAVING max(length(x)) >= 0 ORDER BY k") == [(3,), (0,)]
+
+
 def rows(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in LocalEngine().answer(catalog, text).read_all().to_pylist()]
 
