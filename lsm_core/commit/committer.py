@@ -24,7 +24,7 @@ from lsm_core.commit.attempt import (
     remove,
     without_changelog,
 )
-from lsm_core.commit.conflicts import Rescan, StrictMode, replacing_all_of, unchanged_since
+from lsm_core.commit.conflicts import Rescan, StrictMode, columns_unchanged_since, replacing_all_of, unchanged_since
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
 from lsm_core.commit.message import CommitMessage, IndexChange, Parts, deletions_of, has_deletes, partitions_of, split
 from lsm_core.commit.overwrite import (
@@ -104,6 +104,7 @@ class Committer:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
         made_from: int | None = None,
+        columns_from: int | None = None,
     ) -> CommitResult:
         """Commit messages; if they contain no change, no snapshot is written.
 
@@ -117,6 +118,9 @@ class Committer:
             properties: additional properties of the snapshot; None for none.
             made_from: id of the snapshot that the change was computed from. The commit fails if a later commit, except
                 a compaction, has changed one of the change's buckets. None for no such check.
+            columns_from: id of the snapshot from which columns of existing rows were computed (data evolution). The
+                commit fails if a later commit, except a compaction, has changed columns of the same rows, or if the
+                rows are gone. None for no such check.
 
         Raises:
             CommitConflict: the change conflicts with the newest snapshot, or an earlier commit added the files.
@@ -134,6 +138,10 @@ class Committer:
             request = replace(request, index=parts.append_index, changelog=parts.append_changelog)
             if made_from is not None:
                 request = replace(request, rescan=unchanged_since(self._store, parts.append, made_from))
+            elif columns_from is not None:
+                partitions = sorted({message.partition for message in messages})
+                rescan = columns_unchanged_since(self._store, parts.append, partitions, columns_from)
+                request = replace(request, rescan=rescan)
             ids.append(self._commit_part(request, messages))
         if parts.has_compact:
             request = self._request(CommitKind.COMPACT, parts.compact, commit_identifier, watermark, properties)

@@ -366,6 +366,81 @@ def _require_apart(store: TableStore, number: int, touched: set[tuple[bytes, int
         raise CommitConflict(ConflictKind.BUCKET_CHANGED, names, snapshot.commit_user, snapshot.id, reason)
 
 
+def columns_unchanged_since(
+    store: TableStore, entries: pa.Table, partitions: Sequence[bytes], snapshot_id: int
+) -> Rescan:
+    """Return a function that checks at each attempt that no later commit changed columns of the same rows.
+
+    Otherwise the function raises :class:`CommitConflict`. It does so too if the rows of a file with some columns are no
+    longer in the table. Later compactions are no conflict if they kept the range of row ids.
+
+    Args:
+        store: the table, which has data evolution.
+        entries: entries of the commit; files with row ids contain columns of existing rows.
+        partitions: the commit's partitions (BinaryRow bytes).
+        snapshot_id: id of the snapshot that the columns were computed from.
+
+    Returns:
+        A function from the latest snapshot (or None) to (live entries of ``partitions``, ``entries``).
+
+    Source: ``ConflictDetection.checkForRowIdFromSnapshot`` and ``checkRowIdExistence`` of Paimon 2.0.
+    """
+    ours = entries.filter(pc.is_valid(entries.column("first_row_id"))).select(_RANGE)
+    last_checked = snapshot_id
+
+    def source(latest: Snapshot | None) -> tuple[pa.Table, pa.Table]:
+        nonlocal last_checked
+        gone = f"table {store.name}: snapshot {snapshot_id}, from which columns were computed, is gone; do it again"
+        if latest is None or latest.id < snapshot_id:
+            raise CommitConflict(ConflictKind.BASE_GONE, reason=gone)
+        for number in range(last_checked + 1, latest.id + 1):
+            try:
+                snapshot = snapshots.read(store, number)
+                delta = None if snapshot.commit_kind is CommitKind.COMPACT else manifests.delta_entries(store, snapshot)
+            except SnapshotNotFound as error:
+                raise CommitConflict(ConflictKind.BASE_GONE, reason=gone) from error
+            names = [] if delta is None else overlapping_row_ids(delta, ours)
+            if names:
+                reason = f"table {store.name}: another commit changed columns of the same rows; do it again"
+                raise CommitConflict(ConflictKind.ROW_IDS, names, snapshot.commit_user, number, reason)
+        last_checked = max(last_checked, latest.id)
+        live = manifests.live_entries(store, latest, partitions=list(partitions))
+        ranges = set(map(tuple, zip(*(live.column(name).to_pylist() for name in _RANGE[:-1]), strict=True)))
+        names = ours.column("file_name").to_pylist()
+        mine = zip(*(ours.column(name).to_pylist() for name in _RANGE[:-1]), strict=True)
+        missing = [name for name, place in zip(names, mine, strict=True) if place not in ranges]
+        if missing:
+            reason = f"table {store.name}: rows whose columns change were removed or joined with others; do it again"
+            raise CommitConflict(ConflictKind.ROW_IDS, missing, None, latest.id, reason)
+        return live.select(list(NEEDED_COLUMNS)), entries
+
+    return source
+
+
+_RANGE: Final = ("partition", "bucket", "first_row_id", "row_count", "file_name")
+
+
+def overlapping_row_ids(entries: pa.Table, ours: pa.Table) -> list[str]:
+    """Return the names of added files with row ids of ``ours``.
+
+    Args:
+        entries: entries of another commit (`ENTRY_SCHEMA`).
+        ours: partition, bucket, first_row_id and row_count of files with columns of existing rows.
+    """
+    added = entries.filter(pc.and_(pc.equal(entries.column("kind"), ADD), pc.is_valid(entries.column("first_row_id"))))
+    if not added.num_rows or not ours.num_rows:
+        return []
+    # Row ids are unique over all partitions.
+    first, count = (numpy_array(ours.column(name)).astype(np.int64) for name in ("first_row_id", "row_count"))
+    order = np.argsort(first)
+    first, after = first[order], np.maximum.accumulate((first + count)[order])
+    low = numpy_array(added.column("first_row_id")).astype(np.int64)
+    high = low + numpy_array(added.column("row_count")).astype(np.int64)
+    before = np.searchsorted(first, high, "left") - 1  # last of our ranges that begins before the end
+    hits = (before >= 0) & (after[before] > low)
+    return sorted(added.column("file_name").filter(arrow_array(hits)).to_pylist())
+
+
 def replacing_all_of(store: TableStore, entries: pa.Table, partitions: list[bytes]) -> Rescan:
     """Return a function that checks at each attempt that a commit deletes exactly the live files of some partitions.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Protocol, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
 from lsm_core.format.schema import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
+    TableSchema,
     append_arrow_schema,
     key_name,
     key_names,
@@ -93,6 +95,7 @@ class RollingWriter:
         level: int = 0,
         *,
         rolls: bool = True,
+        indexed: bool = True,
     ) -> None:
         self._store = store
         self._partition, self._bucket = partition, bucket
@@ -106,7 +109,7 @@ class RollingWriter:
         block = store.options.get("file.block-size") if store.options.format_of_level(level) not in READ_ONLY else None
         self._block = int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
         self._format = format_of(store.options, level)
-        self._index = IndexWriter.of(store)
+        self._index = IndexWriter.of(store) if indexed else None
         self._sink: FileSink | None = None
         self._sink_name = ""
         self._paths: list[str] = []
@@ -452,6 +455,7 @@ class AppendFileWriter:
         first_sequence: int = 0,
         *,
         rolls: bool = True,
+        columns: Sequence[str] | None = None,
     ) -> None:
         """Prepare the writer; the first file is created with the first rows.
 
@@ -466,12 +470,16 @@ class AppendFileWriter:
                 first input file.
             rolls: whether a new file begins at `target-file-size` and `target-file-row-num`; otherwise all rows are in
                 one file.
+            columns: columns to write, for files with some columns of their rows (data evolution); None for all.
         """
         self.total_buckets = total_buckets
-        schema = append_arrow_schema(store.schema)
+        stored = store if columns is None else store.with_schema(_schema_of_columns(store.schema, columns))
+        schema = append_arrow_schema(stored.schema)
         target = store.options.target_file_size(has_primary_key=False)
-        describer = _AppendDescriber(store, file_source, first_sequence)
-        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, rolls=rolls)
+        describer = _AppendDescriber(stored, file_source, first_sequence, has_all_columns=columns is None)
+        self._rolling = RollingWriter(
+            store, partition, bucket, schema, describer, target, rolls=rolls, indexed=columns is None
+        )
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of table columns.
@@ -500,11 +508,18 @@ class AppendFileWriter:
         self._rolling.abort()
 
 
+def _schema_of_columns(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
+    """Return the schema of a file with some columns of its rows."""
+    return replace(schema, fields=tuple(schema.field(name) for name in columns))
+
+
 class _AppendDescriber:
     """Sequence range of the current file, collected by counting the rows that the writer writes."""
 
-    def __init__(self, store: TableStore, file_source: int, first_sequence: int) -> None:
-        self._store, self._source = store, file_source
+    def __init__(
+        self, store: TableStore, file_source: int, first_sequence: int, *, has_all_columns: bool = True
+    ) -> None:
+        self._store, self._source, self._has_all_columns = store, file_source, has_all_columns
         self._tracked = stores_row_ids(store.schema)
         self._numbers: list[tuple[int, int]] = []
         self._start = self._next = first_sequence
@@ -550,7 +565,7 @@ class _AppendDescriber:
             delete_row_count=0,
             file_source=self._source,
             value_stats_cols=columns,
-            write_cols=store.schema.field_names if self._tracked else None,
+            write_cols=store.schema.field_names if self._tracked or not self._has_all_columns else None,
         )
         self._start = self._next
         return meta

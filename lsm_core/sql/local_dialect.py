@@ -359,7 +359,7 @@ def _arrow_type(kind: exp.DataType) -> str | None:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _rewrite_cast(node: exp.Cast, columns: Columns) -> exp.Expr:

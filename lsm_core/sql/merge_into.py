@@ -197,7 +197,8 @@ class _Merge:
         deleting = tuple(place for place, clause in enumerate(changing) if clause.values is None)
         new_values = NewValues(evaluator, self.table.schema, sources, _ACTION)
         new_values.require_types()
-        values = ComputedValues(columns, new_values, _Deletes(evaluator, deleting) if deleting else None)
+        deletes, needed = _Deletes(evaluator, deleting) if deleting else None, (*evaluator.needed, *columns)
+        values = ComputedValues(columns, new_values, deletes, needed)
         necessary = self._range() if len(matched) == len(changing) else None
         predicate = ComputedPredicate.of(_Acts(evaluator), evaluator.needed, necessary)
         return row_changes.merge_rows(

@@ -1387,9 +1387,9 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 """Every procedure that can be called, in the order in which people read them."""
 
 NOT_OFFERED: Final[Mapping[str, str]] = {
-    "materialize_deletion_vectors": "it is for data-evolution tables, which Dredge does not write",
-    "reassign_row_id": "it is for data-evolution tables, which Dredge does not write",
-    "data_evolution_merge_into": "it is for data-evolution tables, which Dredge does not write",
+    "materialize_deletion_vectors": "it gives rows new ids, which indexes of Paimon may name; run it in Paimon's Spark",
+    "reassign_row_id": "it gives rows new ids, which indexes of Paimon may name; run it in Paimon's Spark or Flink",
+    "data_evolution_merge_into": "write MERGE INTO, which changes data-evolution tables in the same way",
     "compact_chain_table": "Dredge does not write chain tables; run it in Paimon's Spark or Flink",
     "create_global_index": "global indexes are for tables with row tracking in Paimon's Spark or Flink",
     "drop_global_index": "global indexes are for tables with row tracking in Paimon's Spark or Flink",

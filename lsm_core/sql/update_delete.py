@@ -217,7 +217,7 @@ def update(session: Session, text: str, engine: QueryEngine) -> StatementResult:
     evaluator = row_evaluator(session.catalog, target, outputs, text)
     new_values = NewValues(evaluator, table.schema, (sources,))
     new_values.require_types()
-    values = ComputedValues(tuple(new), new_values)
+    values = ComputedValues(tuple(new), new_values, needed=(*evaluator.needed, *new))
     runs = _select_runs(engine, row_filter, evaluator)
     snapshot_id = row_changes.update_rows(table.store, row_filter, values, *runs)
     return committed_result(target.name, maintain_after_commit(table.store, snapshot_id, engine.choose_runner))

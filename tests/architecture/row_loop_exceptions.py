@@ -67,6 +67,7 @@ ALLOWED: dict[str, str] = {
     "spark/compaction_job.py: _compact_units": "one row is a unit of a compaction, not a row of a table",
     "spark/spark_tasks.py: _each": "one item per task",
     "spark/spark_verify.py: _bucket_counts": "one item per partition and number of buckets",
+    "write/row_changes/evolved.py: _change": "names of the files of a bucket",
     "write/row_changes/vectors.py: _change": "names of the files of a bucket",
     "spark/spark_write.py: receive_groups": "one item per message, which holds the rows of one bucket",
     "write/stream_write.py: _touches": "one answer per bucket that a snapshot touched",

@@ -1,6 +1,6 @@
 """Data-evolution tables, with and without BLOB columns: Spark SQL with Paimon's connector and Dredge take turns.
 
-Spark merges single columns into existing rows; Dredge appends, expires and cleans; both compact. After each step both
+Both write rows, merge single columns into existing rows, mark rows as deleted and compact; Dredge expires and cleans. After each step both
 read the same rows with the same row ids. Dredge's compaction writes the files that Spark's writes for a copy. `make soak` runs it; `DREDGE_EVOLUTIONS` (default 40) is the number of tables,
 `DREDGE_TURNS_SEED` the first one's seed.
 """
@@ -19,6 +19,9 @@ import pytest
 
 from lsm_core import Catalog, Table
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.sql.commands import Session
+from lsm_core.sql.local_engine import LocalEngine
+from lsm_core.sql.running import StatementRunner
 from tests.support.peers import SparkConnector, SparkConnectorError
 
 STEPS = 10
@@ -90,6 +93,7 @@ class Life:
             [
                 *("insert", "insert", "merge", "merge", "update", "append", "compact", "expire", "delete", "alter"),
                 *("compact here", "compact here", "compact all here", "undo"),
+                *("merge here", "merge here", "update here", "delete here"),
             ]
         )
         low = random.randrange(self.next_key + 1)
@@ -115,6 +119,20 @@ class Life:
             self.sql(f"UPDATE {self.name} SET {column} = {value} WHERE {condition}")
         elif what == "compact":
             self.sql(f"CALL sys.compact(table => '{self.name}')")
+        elif what == "merge here" and column != "x" and not self.blobs:
+            extra = " WHEN NOT MATCHED THEN INSERT (p, k, a) VALUES (0, y.k, 7)" if random.random() < 0.5 else ""
+            delete = "WHEN MATCHED AND t.a = 3 THEN DELETE " if self.vectors and random.random() < 0.5 else ""
+            others = f"SELECT k FROM {self.name} WHERE {condition} UNION ALL SELECT {self.next_key + 1} AS k"
+            self.next_key += 1
+            new = value.replace("k", "y.k") if column == "b" else value
+            self.here(
+                f"MERGE INTO {self.name} t USING (SELECT DISTINCT k FROM ({others}) z) y ON t.k = y.k "
+                f"{delete}WHEN MATCHED THEN UPDATE SET {column} = {new}{extra}"
+            )
+        elif what == "update here" and column != "x" and not self.blobs:
+            self.here(f"UPDATE {self.name} SET {column} = {value} WHERE {condition}")
+        elif what == "delete here" and self.vectors and not self.blobs:
+            self.here(f"DELETE FROM {self.name} WHERE {condition}")
         elif what == "compact here":
             self.compact_as_spark()
         elif what == "compact all here":
@@ -132,6 +150,10 @@ class Life:
             table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
             table.remove_orphan_files(older_than_ms=int(time.time() * 1000) - 1)
             table.sweep_trash(now_ms=1 << 42)
+
+    def here(self, text: str) -> None:
+        self.told.append(f"dredge: {text}")
+        StatementRunner(Session(Catalog(str(self.warehouse))), LocalEngine()).run(text)
 
     def compact_as_spark(self) -> None:
         """Compact the table here and a copy of it in Spark: the same files result, but for their names and sizes."""

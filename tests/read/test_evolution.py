@@ -95,7 +95,6 @@ def test_rewrites_and_changes_are_refused_by_name(catalog: Catalog) -> None:
     refused = [
         lambda: plan_merge_branch(table.store, "b"),
         lambda: table.delete([("k", "=", 1)]),
-        lambda: table.update([("k", "=", 1)], {"s": "x"}),
         lambda: table.incremental(1, 2),
         lambda: table.new_stream_scan(),
         lambda: catalog.table("db.blobs").write(pa.table({"k": pa.array([20], pa.int32())})),

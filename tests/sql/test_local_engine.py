@@ -64,7 +64,10 @@ def test_the_length_of_binary_values_is_their_number_of_bytes(tmp_path: Path) ->
         (3, None, None, None),
     ]
     assert rows(catalog, "SELECT k FROM db.b WHERE length(x) > 2") == [(1,)]
-    assert rows(catalog, "SELECT sum(length(x)) FROM db.b GROUP BY k HAVING max(length(x)) >= 0 ORDER BY k") == [(3,), (0,)]
+    assert rows(catalog, "SELECT sum(length(x)) FROM db.b GROUP BY k HAVING max(length(x)) >= 0 ORDER BY k") == [
+        (3,),
+        (0,),
+    ]
 
 
 def rows(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:

@@ -50,11 +50,13 @@ class ComputedValues(Mapping[str, Any]):
         names: columns that get new values.
         compute: returns the new values by column, for a batch with all columns of the table.
         deleted: returns a mask of the rows of a batch to delete instead; None if the change deletes no rows.
+        needed: columns of the old rows that the functions read; None for all.
     """
 
     names: tuple[str, ...]
     compute: Callable[[pa.RecordBatch], Mapping[str, pa.Array]]
     deleted: Callable[[pa.RecordBatch], Mask] | None = None
+    needed: tuple[str, ...] | None = None
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.names:

@@ -18,11 +18,11 @@ from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, Unsupp
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.metadata.support import require_schema, require_whole_rows, require_writable
+from lsm_core.metadata.support import require_schema, require_writable
 from lsm_core.read import Scan, plan_scan
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.write.incoming_rows import Rows, as_rows
-from lsm_core.write.row_changes import append_parts, copy_on_write, keyed, vectors
+from lsm_core.write.row_changes import append_parts, copy_on_write, evolved, keyed, vectors
 from lsm_core.write.row_changes.append_parts import Additions, AppendRun
 from lsm_core.write.row_changes.assign import Assignments, ComputedValues
 from lsm_core.write.table_write import TableWrite
@@ -73,6 +73,8 @@ def delete_rows(
     require_delete(store)
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store), _scan_of_newest(store, predicate))
+    if manifests.evolves(store):
+        return evolved.change(store, partial(_scan_of_newest, store, predicate), predicate, None, run_append)
     if store.options.deletion_vectors_enabled:
         return vectors.change(store, partial(_scan_of_newest, store, predicate), predicate, None, run_append)
     return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, None, run_append)
@@ -112,6 +114,8 @@ def update_rows(
     Assignments(store, values)  # what does not fit is refused before anything is read
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate))
+    if manifests.evolves(store):
+        return evolved.change(store, partial(_scan_of_newest, store, predicate), predicate, values, run_append)
     if store.options.deletion_vectors_enabled:
         return vectors.change(store, partial(_scan_of_newest, store, predicate), predicate, values, run_append)
     return copy_on_write.change(store, _scan_of_newest(store, predicate), predicate, values, run_append)
@@ -156,6 +160,9 @@ def merge_rows(
         require_delete(store)
     if store.schema.primary_keys:
         return run(keyed.KeyedChange(store, values), _scan_of_newest(store, predicate), additions)
+    if manifests.evolves(store):
+        plan = partial(_scan_of_newest, store, predicate)
+        return evolved.change(store, plan, predicate, values, run_append, additions)
     if store.options.deletion_vectors_enabled:
         plan = partial(_scan_of_newest, store, predicate)
         return vectors.change(store, plan, predicate, values, run_append, additions)
@@ -321,7 +328,6 @@ def _scan_of_newest(store: TableStore, predicate: Predicate) -> Scan:
         InvalidOption: an option of the table selects an older version (time travel).
         WriterStale: the schema has changed since the table was opened; an UPDATE would lose values of new columns.
     """
-    require_whole_rows(store, "DELETE, UPDATE and MERGE of a table")
     newest = snapshots.latest(store)
     if newest is not None:
         require_schema(store, newest.schema_id, "changing its rows")
