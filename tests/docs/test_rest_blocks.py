@@ -9,8 +9,7 @@ import pytest
 
 from tests.docs.blocks import Reader, blocks, needs_rest
 from tests.docs.pages import PAGES, ROOT
-from tests.support.peers import missing, peer_module
-from tests.support.rest_server import TOKEN, RestServer
+from tests.support.rest_server import TOKEN, start_server
 
 pytestmark = pytest.mark.paimon_java
 ADDRESS = "http://catalog:10000"
@@ -24,10 +23,7 @@ def test_the_blocks_of_a_page_with_a_catalog_server_work_from_top_to_bottom(
 ) -> None:
     monkeypatch.setenv("DREDGE_REST_TOKEN", TOKEN)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    try:
-        server = RestServer(tmp_path / "served")
-    except peer_module().PeerMissing as error:
-        missing(f"Paimon's REST catalog server: {error}")
+    server = start_server(tmp_path / "served")
     try:
         reader = Reader(tmp_path, monkeypatch)
         for block in blocks(page):

@@ -32,8 +32,8 @@ from lsm_core.table.names import TableName
 from lsm_core.table.rest_client import RestClient
 from lsm_core.table.schema_change import SchemaChange
 from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
-from tests.support.peers import JavaPaimon, missing, peer_module
-from tests.support.rest_server import TOKEN, WAREHOUSE, Fault, FaultyProxy, RestServer
+from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess
+from tests.support.rest_server import TOKEN, WAREHOUSE, Fault, FaultyProxy, RestServer, start_server
 
 pytestmark = pytest.mark.paimon_java
 ROWS = pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]})
@@ -44,10 +44,7 @@ LIVES = int(os.environ.get("DREDGE_REST_LIVES", "60"))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
     """Yield the running server of one warehouse."""
-    try:
-        running = RestServer(tmp_path_factory.mktemp("served"))
-    except peer_module().PeerMissing as error:
-        missing(f"Paimon's REST catalog server: {error}")
+    running = start_server(tmp_path_factory.mktemp("served"))
     yield running
     running.close()
 
@@ -240,6 +237,28 @@ def test_branches_are_the_servers(house: Catalog, java_house: Java) -> None:
     for action, arguments in (("fast_forward", {"branch": "dev"}), ("delete_branch", {"branch": "dev"})):
         with pytest.raises(UnsupportedFeature, match="publishes"):
             table.plan_maintenance(action, **arguments)
+
+
+@pytest.mark.pypaimon
+def test_pypaimon_java_and_dredge_share_the_server(
+    house: Catalog,
+    server: RestServer,
+    java_house: Java,
+    pypaimon_session: PyPaimonProcess,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    options = {"metastore": "rest", "uri": server.url, "token.provider": "bear", "token": TOKEN}
+    peer = PyPaimon(pypaimon_session, Path(WAREHOUSE), tmp_path_factory.mktemp("peer"), options)
+    table = create(house)
+    table.write(ROWS)
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    peer.write("db.t", pa.table({"k": [3, 4], "v": ["peer", "peer"]}, schema=fields))
+    java_house("write", rows=[{"k": 5, "v": "java"}], compact="none")
+    table.compact(full=True)
+    expected = [(1, "a"), (2, "b"), (3, "peer"), (4, "peer"), (5, "java")]
+    assert [tuple(row.values()) for row in peer.read("db.t").sort_by("k").to_pylist()] == expected
+    assert [(row["k"], row["v"]) for row in java_house("read")["rows"]] == expected
+    assert [tuple(row.values()) for row in rows_of(table)] == expected
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------

@@ -352,13 +352,16 @@ class SparkConnector:
 class PyPaimon:
     """pypaimon or pypaimon-rust on one warehouse; rows are exchanged as Arrow IPC files."""
 
-    def __init__(self, process: PyPaimonProcess, warehouse: Path, scratch: Path) -> None:
+    def __init__(
+        self, process: PyPaimonProcess, warehouse: Path, scratch: Path, options: dict[str, str] | None = None
+    ) -> None:
         self._process = process
         self.warehouse = warehouse
         self.scratch = scratch
+        self.catalog_options = dict(options or {})
 
     def _call(self, **command: Any) -> dict[str, Any]:
-        return self._process.call(warehouse=str(self.warehouse), **command)
+        return self._process.call(warehouse=str(self.warehouse), catalog_options=self.catalog_options, **command)
 
     def _save(self, data: pa.Table) -> str:
         path = self.scratch / "to_peer.arrow"

@@ -84,7 +84,7 @@ def main():
     for line in sys.stdin:
         command = json.loads(line)
         # A fresh catalog per command: changes made by another engine are seen.
-        catalog = CatalogFactory.create({"warehouse": command["warehouse"]})
+        catalog = CatalogFactory.create({"warehouse": command["warehouse"], **command.get("catalog_options", {})})
         try:
             operations = {"read": read, "create": create, "write": write, "fold": fold}
             answer = {"ok": True, **operations[command["op"]](catalog, command)}

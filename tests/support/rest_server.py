@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.support.peers import PAIMON_JAVA, compiled, java_environment, peer_module
+from tests.support.peers import PAIMON_JAVA, compiled, java_environment, missing, peer_module
 
 PAIMON_REST = PAIMON_JAVA.parent / "paimon-rest"
 TOKEN: Final = "secret-of-the-tests"
@@ -67,6 +67,14 @@ class RestServer:
         if not line:
             raise peer_module().PeerMissing("Paimon's REST catalog server did not start")
         return line
+
+
+def start_server(folder: Path) -> RestServer:
+    """Return the running server; skip the test, and say so, if its jars or Java are missing."""
+    try:
+        return RestServer(folder)
+    except peer_module().PeerMissing as error:
+        return missing(f"Paimon's REST catalog server: {error}")  # type: ignore[no-any-return]
 
 
 @dataclass
