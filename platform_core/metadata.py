@@ -14,6 +14,7 @@ import yaml
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import WHOLE_LOCATION
 from dredge.platform_core.health import TableHealth
+from dredge.platform_core.standard_metadata import column_schema
 from dredge.platform_core.table_card import TableCard
 from dredge.platform_core.tree_picture import changed_buckets
 from lsm_core.cli.render import visible
@@ -54,17 +55,6 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
     Returns:
         Columns, keys, options, location and, if the table is not maintained, the reason; by label.
     """
-    columns = [
-        dg.TableColumn(
-            column.name,
-            column.type,
-            description=column.description or None,
-            constraints=dg.TableColumnConstraints(
-                nullable=column.nullable, other=["primary key"] if column.name in card.primary_keys else []
-            ),
-        )
-        for column in card.columns
-    ]
     metadata: dict[str, dg.MetadataValue] = {
         "dagster/table_name": dg.MetadataValue.text(card.name),
         "primary keys": dg.MetadataValue.text(", ".join(card.primary_keys) or "none: append only"),
@@ -80,8 +70,8 @@ def table_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
         metadata["options with another right name"] = dg.MetadataValue.text("; ".join(lines))
     if card.root:
         metadata["location"] = dg.MetadataValue.path(card.root)
-    if columns:
-        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(dg.TableSchema(columns=columns))
+    if card.columns:
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(column_schema(card))
     if card.refusal:
         metadata["maintenance"] = dg.MetadataValue.text(f"declined: {card.refusal}")
     return metadata

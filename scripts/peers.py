@@ -1,5 +1,7 @@
 """Fetch the peers into .peers/: Java Paimon, its REST catalog server, and pypaimon and pypaimon-rust.
 
+dagster-openlineage is put into a folder, which one test adds to its path.
+
 A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
 them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
@@ -38,6 +40,15 @@ REST_SERVER = (
     ("junit", "junit", "4.13.2", ""),
 )
 """Jars of Paimon's REST catalog server, which its tests run: group, artifact, version and classifier."""
+OPENLINEAGE = (
+    "dagster-openlineage==0.2.1",
+    "openlineage-python==1.54.0",
+    "httpx2==2.16.2",
+    "httpcore2==2.16.2",
+    "truststore==0.10.5",
+    "cattrs==26.2.1",
+)
+"""Listener of Dagster's events, with the packages that the project's own environment lacks."""
 SPARK_CONNECTOR = ("paimon-spark-4.1_2.13", "2.0.0")
 PYSPARK = "4.1.4"
 """Version of Spark for which the connector is built."""
@@ -170,6 +181,22 @@ def pypaimon_rust() -> None:
     environment("pypaimon-rust", f".pypaimon-rust-{PYPAIMON_RUST}-pyarrow-{PYARROW}", *packages)
 
 
+def openlineage() -> None:
+    """Put dagster-openlineage into a folder without its dependencies, which would bring another Dagster."""
+    home = PEERS / "openlineage"
+    stamp = home / f".{OPENLINEAGE[0]}"
+    if stamp.is_file():
+        return
+    print(f"peers: fetching {OPENLINEAGE[0]}", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    command = [*pip, "--target", str(home), *OPENLINEAGE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise RuntimeError(f"pip could not install it: {done.stderr[-600:]}")
+    stamp.touch()
+
+
 def spark_connector() -> None:
     newer_paimon(*SPARK_CONNECTOR)
     environment("paimon-spark", f".pyspark-{PYSPARK}", f"pyspark=={PYSPARK}")
@@ -182,6 +209,7 @@ def main(arguments: list[str]) -> int:
         "Paimon's REST catalog server": rest_server,
         "pypaimon": pypaimon,
         "pypaimon-rust": pypaimon_rust,
+        "dagster-openlineage": openlineage,
     }
     for name, build in builds.items():
         try:

@@ -37,6 +37,7 @@ from dredge.platform_core.partitions import usable_keys
 from dredge.platform_core.policies.rounds import COMPACT, RECOVER
 from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
+from dredge.platform_core.standard_metadata import layout_metadata
 from lsm_core.errors import InvalidOption, PlanStale
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import MaintenancePlan, load_plan, plan_maintenance
@@ -317,7 +318,9 @@ def apply_and_report(
     }
     metadata |= {**undo_metadata(context, warehouse.names, table, done), **measurement_metadata(done)}
     if done.changed:
-        materialised = _record(context, store, layout, metadata, "; ".join(done.lines), partitions if rewrote else None)
+        data, events = warehouse.names.data_key(table), len(partitions) if rewrote else 1
+        recorded = {**metadata, **layout_metadata(warehouse.card(table), data, events)}
+        materialised = _record(context, store, layout, recorded, "; ".join(done.lines), partitions if rewrote else None)
         if materialised:
             report_checks(context, warehouse, store, verdict, materialised)
     if done.failed:

@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAIMON_JAVA = ROOT / ".peers" / "paimon-java"
 PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
 PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
+OPENLINEAGE = ROOT / ".peers" / "openlineage"
+"""Folder of dagster-openlineage with the packages that this environment lacks."""
 PAIMON_SPARK = ROOT / ".peers" / "paimon-spark" / "bin" / "python"
 
 
