@@ -292,7 +292,7 @@ def _check_snapshot(
         published: id of the snapshot.
         launchpad: maker of links to the warehouse's jobs; None for no links.
     """
-    proof = Proof(published - 1)
+    proof, note = Proof(published - 1), ""
     try:
         proof = proof_of(store, published)
         note = f"; {proof.text()}" if proof.text() else ""

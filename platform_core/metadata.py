@@ -16,7 +16,7 @@ from dredge.platform_core.dagster_internals import WHOLE_LOCATION
 from dredge.platform_core.health import TableHealth
 from dredge.platform_core.standard_metadata import column_schema
 from dredge.platform_core.table_card import TableCard
-from dredge.platform_core.tree_picture import changed_buckets
+from dredge.platform_core.tree_picture import changed_buckets, name_of, runs_of
 from lsm_core.cli.render import visible
 from lsm_core.clock import utc_text
 from lsm_core.maintenance import BucketHealth, Declined, MaintenancePlan
@@ -282,10 +282,10 @@ def level_diagram(before: TableHealth, after: TableHealth) -> str:
         return "the levels did not change"
     largest = max(size for state in (before, after) for item in state.buckets for size in item.bytes_per_level.values())
     lines = [f"snapshot {before.snapshot} -> {after.snapshot}", "```"]
-    for bucket, later_state in changed[:_SHOWN_BUCKETS]:
-        name = bucket_name(bucket.partition_text, bucket.bucket)
-        lines.append(f"{name}: {bucket.sorted_runs} -> {later_state.sorted_runs if later_state else 0} sorted runs")
-        for title, state in (("before", bucket), ("after", later_state)):
+    for earlier_state, later_state in changed[:_SHOWN_BUCKETS]:
+        name = name_of(earlier_state, later_state)
+        lines.append(f"{name}: {runs_of(earlier_state)} -> {runs_of(later_state)} sorted runs")
+        for title, state in (("before", earlier_state), ("after", later_state)):
             if state is None:
                 continue
             for level, size in state.bytes_per_level.items():

@@ -7,7 +7,8 @@ image is escaped, because partition names are untrusted.
 from __future__ import annotations
 
 import base64
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 from xml.sax.saxutils import escape
 
 from dredge.platform_core.health import TableHealth, shape_of
@@ -27,20 +28,25 @@ _LEVEL0: Final = "#d9822b"
 _OTHERS: Final = "#2f7ed8"
 
 
-def changed_buckets(before: TableHealth, after: TableHealth) -> list[tuple[BucketHealth, BucketHealth | None]]:
-    """Return the buckets that a change modified or emptied, most sorted runs first; new buckets are omitted.
+BucketPair: TypeAlias = tuple[BucketHealth | None, BucketHealth | None]
+"""Health of a bucket before and after a change; None where the bucket has no files. At least one is not None."""
 
-    Returns:
-        Pairs of the health before and after the change. The second health is None if the bucket has no files any more.
-    """
-    after_by_bucket = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
-    pairs = [(bucket, after_by_bucket.get((bucket.partition_text, bucket.bucket))) for bucket in before.buckets]
-    changed = [
-        (bucket, later_state)
-        for bucket, later_state in pairs
-        if later_state is None or shape_of(later_state) != shape_of(bucket)
-    ]
-    return sorted(changed, key=lambda pair: (-pair[0].sorted_runs, pair[0].partition_text, pair[0].bucket))
+
+def changed_buckets(before: TableHealth, after: TableHealth) -> list[BucketPair]:
+    """Return the buckets that a change modified, emptied or added, most sorted runs first."""
+    earlier = {(bucket.partition_text, bucket.bucket): bucket for bucket in before.buckets}
+    later = {(bucket.partition_text, bucket.bucket): bucket for bucket in after.buckets}
+    changed = []
+    for place in earlier | later:
+        first, second = earlier.get(place), later.get(place)
+        if first is None or second is None or shape_of(first) != shape_of(second):
+            changed.append((-max(runs_of(first), runs_of(second)), place, (first, second)))
+    return [pair for _, _, pair in sorted(changed, key=itemgetter(0, 1))]
+
+
+def runs_of(bucket: BucketHealth | None) -> int:
+    """Return the number of sorted runs of a bucket; 0 for None, a bucket without files."""
+    return 0 if bucket is None else bucket.sorted_runs
 
 
 def tree_picture(before: TableHealth, after: TableHealth) -> str:
@@ -55,14 +61,14 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
     shown = changed[:_SHOWN]
     sizes = [size for pair in shown for item in pair if item is not None for size in item.bytes_per_level.values()]
     largest, parts, top = max([*sizes, 1]), [], 4
-    for bucket, later_state in shown:
-        runs = f"{bucket.sorted_runs} → {later_state.sorted_runs if later_state else 0} sorted runs"
-        name = bucket_name(bucket.partition_text, bucket.bucket)
+    for earlier_state, later_state in shown:
+        runs = f"{runs_of(earlier_state)} → {runs_of(later_state)} sorted runs"
+        name = name_of(earlier_state, later_state)
         name = "".join(char if char.isprintable() else "?" for char in name)  # XML has no control characters
         title = f"{name if len(name) <= _LONGEST else f'{name[:_LONGEST]}...'}: {runs}"
         parts.append(_text(4, top + 14, title, bold=True))
         rows = 0
-        for left, state in ((4, bucket), (4 + _COLUMN + 20, later_state)):
+        for left, state in ((4, earlier_state), (4 + _COLUMN + 20, later_state)):
             lines = _draw_levels(state, left, top + _TITLE, largest) if state is not None else []
             parts += [part for line in lines for part in line]
             rows = max(rows, len(lines))
@@ -76,6 +82,11 @@ def tree_picture(before: TableHealth, after: TableHealth) -> str:
     caption = f"Snapshot {before.snapshot} (left) and {after.snapshot} (right); orange: a box is a file of level 0."
     more = f" {len(changed) - _SHOWN} more buckets changed." if len(changed) > _SHOWN else ""
     return f"![the levels before and after](data:image/svg+xml;base64,{image})\n\n{caption}{more}"
+
+
+def name_of(first: BucketHealth | None, second: BucketHealth | None) -> str:
+    """Return the name of the bucket of a pair."""
+    return next((bucket_name(each.partition_text, each.bucket) for each in (first, second) if each is not None), "")
 
 
 def _draw_levels(state: BucketHealth, left: int, top: int, largest: int) -> list[list[str]]:

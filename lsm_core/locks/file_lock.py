@@ -153,11 +153,14 @@ class FileLock:
 
         Returns:
             The grant, or None if another process has the lock.
+
+        Raises:
+            StorageRefused: the storage refuses the file.
         """
         if not self.owns(grant):
             return None
         self._holding = replace(self._holding, beat=self._holding.beat + 1)
-        self._file_io.overwrite(self._path(grant.token), self._holding.to_bytes(), durable=False)
+        self._write(grant)
         return grant
 
     def owns(self, grant: Grant) -> bool:
@@ -174,9 +177,16 @@ class FileLock:
         """Release the lock; without effect if this process does not own it.
 
         The file remains and is marked as released, because its number must not be reused.
+
+        Raises:
+            StorageRefused: the storage refuses the file.
         """
         if self.owns(grant):
             self._holding = replace(self._holding, released=True)
+            self._write(grant)
+
+    def _write(self, grant: Grant) -> None:
+        with self._refusals():
             self._file_io.overwrite(self._path(grant.token), self._holding.to_bytes(), durable=False)
 
     def _path(self, number: int) -> str:

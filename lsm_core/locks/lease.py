@@ -64,7 +64,6 @@ class Lock(Protocol):
     """Lock that its holder renews regularly; without renewals, a waiting process takes over the lock.
 
     All methods may raise MetastoreFailed or StorageRefused if the storage or database of the lock cannot be used.
-    `renew` and `release` may also raise an OSError of the storage.
     """
 
     @property

@@ -836,7 +836,9 @@ def verify_snapshots(
     for snapshot_id in (snapshot_a, snapshot_b):
         if not isinstance(snapshot_id, int):
             raise InvalidOption("snapshot id", snapshot_id, "the number of a snapshot", store.name)
-    with record_span("verify", table=store.name, level="V3", snapshot_a=snapshot_a, snapshot_b=snapshot_b) as span:
+    with record_span(
+        "verify", table=store.name, level=VerifyReport.level, snapshot_a=snapshot_a, snapshot_b=snapshot_b
+    ) as span:
         report = _verify_snapshots(store, snapshot_a, snapshot_b, replaced_only, places, appended)
         span.set(ok=report.ok, buckets=report.buckets, rows=report.rows_b, differences=len(report.differences))
     return report

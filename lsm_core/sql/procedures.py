@@ -117,11 +117,14 @@ class PlannedStep:
         table: the table.
         action: name of the action.
         arguments: arguments of the plan by name.
+        fatal: reasons of declined parts for which the call fails if the plan has no work, because the next statement of
+            a script relies on the change.
     """
 
     table: Table
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    fatal: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -136,8 +139,14 @@ class PlannedStep:
 
         Raises:
             DredgeError: an error of the action's planning.
+            UnsupportedFeature: the plan has no work, and a part was declined for a reason of `fatal`.
         """
-        return plan_maintenance(self.table.store, self.action, runner, **self.arguments)
+        plan = plan_maintenance(self.table.store, self.action, runner, **self.arguments)
+        refused = [item for item in plan.declined if item.reason in self.fatal]
+        if refused and not plan.items:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            raise UnsupportedFeature(f"{self.action}: {refused[0].subject}: {refused[0].text}{more}", self.name)
+        return plan
 
 
 @dataclass(frozen=True)
@@ -877,7 +886,8 @@ def _rescale(table: Table, values: Arguments) -> Iterator[Step]:
     if not partitions and "where" not in values and partitions is not None:
         partitions = typed_partitions(table.store, values["partitions"])  # the plan says that they have no files
     chosen = {"where": values["where"]} if "where" in values else {"partitions": partitions}
-    yield PlannedStep(table, "rescale", {"bucket_num": values.get("bucket_num"), **chosen})
+    arguments = {"bucket_num": values.get("bucket_num"), **chosen}
+    yield PlannedStep(table, "rescale", arguments, fatal=frozenset({"changelog"}))
 
 
 def _drop_partitions(table: Table, values: Arguments) -> Iterator[Step]:

@@ -286,6 +286,19 @@ def test_where_spark_has_no_second_path_the_first_one_looks_again_and_the_check_
         assert "compared by digests only: not supported: comparing column 'm' of type MAP on Spark" in text
 
 
+def test_a_proof_that_cannot_be_read_leaves_the_comparison_by_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(*_: Any) -> Any:
+        raise UnsupportedFeature("reading the proof", "shop.orders")
+
+    with house_with_backlog(tmp_path) as house:
+        monkeypatch.setattr(merged_view, "proof_of", cannot)
+        passed, text = evaluations(house.execute("both"))["merged_view_unchanged"]
+        assert passed
+        assert text.endswith("compared by digests only: not supported: reading the proof (table shop.orders)")
+
+
 def _differs() -> Any:
     from lsm_core.maintenance import BucketDifference, VerifyReport
 

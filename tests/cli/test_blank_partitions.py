@@ -50,6 +50,19 @@ def test_the_name_that_is_shown_chooses_the_partition(table: Table, blank: Shell
     assert [bucket.partition for bucket in table.health() if bucket.files == 1] == [{"dt": value}]
 
 
+@pytest.mark.parametrize("name", ["dt=x ", "dt= x", "dt=x\t", "dt=  "])
+def test_blanks_around_a_value_need_quotes(table: Table, blank: Shell, name: str) -> None:
+    """`dt=x ` may mean either partition, so none is touched."""
+    table.write(pa.table({"dt": ["x "], "k": [9]}, schema=COLUMNS))
+    refused = blank("drop-partitions", "db.t", "--partition", name)
+    assert refused.code == 1
+    assert "a value without outer blanks (dt=" in refused.err and 'or in quotes (dt="' in refused.err
+    blank("drop-partitions", "db.t", "--partition", 'dt="x "')
+    assert {bucket.partition["dt"] for bucket in table.health()} == set(VALUES.values())
+    blank("drop-partitions", "db.t", "--partition", " dt=x")
+    assert {bucket.partition["dt"] for bucket in table.health()} == {*VALUES.values()} - {"x"}
+
+
 def test_explain_tells_null_from_blank_texts_and_takes_them_as_it_shows_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

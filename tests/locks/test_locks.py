@@ -187,6 +187,22 @@ def test_a_failure_at_any_step_leaves_the_lock_free_after_one_lease_at_most(tmp_
                 time.sleep(0.005)
 
 
+@pytest.mark.parametrize("method", ["renew", "release"])
+def test_a_storage_that_refuses_is_named_by_renewals_and_releases(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = file_lock(tmp_path / "lock")
+    grant = lock.acquire()
+    assert isinstance(grant, Grant)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(LocalFileIO, "overwrite", refuse)
+    with pytest.raises(StorageRefused, match="Input/output error"):
+        getattr(lock, method)(grant)
+
+
 def test_a_lease_ends_its_thread(tmp_path: Path) -> None:
     before = threading.active_count()
     with held(file_lock(tmp_path / "lock"), LockSettings()) as lease:

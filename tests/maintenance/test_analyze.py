@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
-from lsm_core.errors import ColumnNotFound, CommitUnknown, DredgeError, UnsupportedFeature
+from lsm_core.clock import FixedClock
+from lsm_core.errors import ColumnNotFound, CommitUnknown, DredgeError, PlanStale, UnsupportedFeature
 from lsm_core.maintenance.actions.analyze import DistinctValues
 from lsm_core.merge.digest import value_hashes
 from lsm_core.metadata import statistics
@@ -129,6 +130,20 @@ def test_what_cannot_be_analyzed(tmp_path: Path) -> None:
     assert len(table.snapshots()) == 1
     empty = keyed(tmp_path / "empty")
     assert empty.analyze().snapshot_id is None and empty.snapshots() == []
+
+
+def test_a_plan_is_stale_after_a_rollback_although_its_snapshot_id_exists_again(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.write(rows(range(10)))
+    table.write(rows(range(20)))
+    plan = table.plan_maintenance("analyze")
+    assert plan.base_snapshot == 2
+    table.rollback_to(1)
+    later = Catalog(tmp_path / "wh", clock=FixedClock(NOW + 1)).table("db.t")
+    later.write(rows(range(15)))
+    with pytest.raises(PlanStale, match="snapshot 2 is another one since the table was rolled back"):
+        later.apply(plan)
+    assert later.apply(later.plan_maintenance("analyze")).rows == 15
 
 
 def test_distinct_values_are_exact_up_to_a_limit_and_near_beyond() -> None:

@@ -20,7 +20,7 @@ from dredge.platform_core.metadata import (
     table_metadata,
 )
 from dredge.platform_core.table_card import TableCard
-from dredge.platform_core.tree_picture import tree_picture
+from dredge.platform_core.tree_picture import changed_buckets, tree_picture
 from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance.action import PlanEstimate
 from tests.support.platform import bucket_health
@@ -138,6 +138,14 @@ def test_the_picture_shows_the_changed_levels_before_and_after() -> None:
     assert before_last < after_last < 201
     assert markdown.endswith("Snapshot 7 (left) and 8 (right); orange: a box is a file of level 0.")
     assert tree_picture(health_of(ONE), health_of(ONE, snapshot=8)) == ""
+
+
+def test_buckets_that_a_change_adds_are_drawn_and_listed() -> None:
+    before, after = health_of(ONE), health_of(ONE, replace(TWO, sorted_runs=2), snapshot=8)
+    texts = [item.text for item in drawn(tree_picture(before, after)).iter(f"{SVG}text")]
+    assert texts[0] == f"{TWO.partition_text}/bucket-{TWO.bucket}: 0 → 2 sorted runs"
+    assert f"{TWO.partition_text}/bucket-{TWO.bucket}: 0 -> 2 sorted runs" in level_diagram(before, after)
+    assert changed_buckets(health_of(), after)[0][0] is None
 
 
 def test_hostile_names_stay_text_in_the_picture() -> None:

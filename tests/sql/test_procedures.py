@@ -193,6 +193,19 @@ def test_expiry_manifests_orphans_statistics_and_repair(warehouse: Warehouse) ->
         assert len(warehouse.call(call).reports) == 1, call
 
 
+def test_a_rescale_whose_partitions_all_wait_for_a_compaction_is_an_error(warehouse: Warehouse) -> None:
+    table = warehouse.catalog.create_table(
+        "db.w", Schema(FIELDS, ["dt", "k"], ["dt"], {"bucket": "1", "changelog-producer": "full-compaction"})
+    )
+    for day in ("a", "b"):
+        table.write(pa.table({"dt": [day], "k": [1], "v": [1]}, FIELDS))
+    with pytest.raises(UnsupportedFeature, match=r"rescale: dt=a: changes of it wait.*\(and 1 more\) .*db\.w"):
+        warehouse.call("rescale('db.w', 2)")
+    warehouse.call("compact('db.w', 'dt=b')")
+    assert len(warehouse.call("rescale('db.w', 2)").plans[0].items) == 1
+    assert not warehouse.call("rescale('db.w', 2, 'dt=b')").plans[0].items
+
+
 def test_partitions_expire_are_marked_done_rescaled_and_purged(warehouse: Warehouse) -> None:
     warehouse.call("mark_partition_done('db.t', 'dt=a')")
     assert (Path(warehouse.table.store.root) / "dt=a" / "_SUCCESS").exists()

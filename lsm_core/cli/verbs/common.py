@@ -221,7 +221,7 @@ def _split_pair(text: str, option: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-_PARTITION_PART: Final = re.compile(r'\s*([^=,/"]+)=\s*("[^"]*"|(?!").*?)\s*(?:$|[,/](?=\s*[^=,/"]+=))', re.DOTALL)
+_PARTITION_PART: Final = re.compile(r'\s*([^=,/"]+)=(\s*)("[^"]*"|(?!").*?)(\s*)(?:$|[,/](?=\s*[^=,/"]+=))', re.DOTALL)
 """A column and its value: the value is in quotes, or ends at the comma or slash before the next column name."""
 
 
@@ -229,8 +229,8 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
     """Return typed partitions from texts such as "dt=2024-01-01,h=3" or "dt=2024-01-01/h=3".
 
     A value ends before the next column name, so it may contain commas. A quoted value ends at its closing quote. ``%``
-    with two hex digits is one character, as in paths. An empty value and `partition.default-name` mean null; in quotes
-    they are text.
+    with two hex digits is one character, as in paths. Blanks around a text must be in quotes. An empty value and
+    `partition.default-name` mean null; in quotes they are text.
 
     Args:
         table: the table.
@@ -272,7 +272,14 @@ def parse_partitions(table: Table, texts: Sequence[str] | None) -> list[dict[str
             if name in texts_by_column:
                 accepted = f"each column once, not {name} twice; other partitions need a --partition of their own"
                 raise InvalidOption("--partition", text, accepted, table.name)
-            texts_by_column[name] = part[2]
+            value = part[3]
+            is_text = name in keys and pa.types.is_string(table.schema.arrow_schema.field(name).type)
+            if is_text and not value.startswith('"') and (part[2] or part[4]):
+                accepted = (
+                    f'a value without outer blanks ({name}={value}), or in quotes ({name}="{part[2]}{value}{part[4]}")'
+                )
+                raise InvalidOption("--partition", text, accepted, table.name)
+            texts_by_column[name] = value
         if set(texts_by_column) != set(keys):
             raise InvalidOption("--partition", text, exactly, table.name)
         values: dict[str, Any] = {}

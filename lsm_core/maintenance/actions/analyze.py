@@ -221,6 +221,7 @@ class AnalyzeItem(PlanItem):
     Attributes:
         snapshot_id: id of the snapshot.
         names: names of the columns to analyze.
+        time_ms: time of the snapshot's commit (epoch ms); 0 in plans of older versions, which did not record it.
     """
 
     item_kind: ClassVar[str] = "analyze"
@@ -229,6 +230,7 @@ class AnalyzeItem(PlanItem):
 
     snapshot_id: int
     names: tuple[str, ...]
+    time_ms: int = 0
 
     def cells(self) -> tuple[Any, ...]:
         """Return the item's cells of a printed plan: snapshot id and column names."""
@@ -237,7 +239,7 @@ class AnalyzeItem(PlanItem):
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
         """Return the item from the JSON values that :meth:`to_object` returned."""
-        return cls(int(value["snapshot_id"]), tuple(value["names"]))
+        return cls(int(value["snapshot_id"]), tuple(value["names"]), int(value.get("time_ms", 0)))
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,7 @@ def plan_analysis(store: TableStore, columns: Sequence[str] | None = None) -> Ma
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     size = pc.sum(manifests.live_entries(store, latest, columns=["file_size"]).column("file_size")).as_py() or 0
     cost = PlanEstimate(bytes_in=size, rows_in=latest.total_record_count, tasks=1)
-    return replace(plan, items=(AnalyzeItem(latest.id, names),), declined=declined, estimate=cost)
+    return replace(plan, items=(AnalyzeItem(latest.id, names, latest.time_millis),), declined=declined, estimate=cost)
 
 
 def _column(store: TableStore, name: str) -> DataField:
@@ -317,7 +319,7 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         ApplyOutcome with an AnalyzeReport.
 
     Raises:
-        PlanStale: the snapshot has expired.
+        PlanStale: the snapshot has expired, or a rollback removed it and a later commit has its id.
         ColumnNotFound: a planned column was dropped after planning.
         CommitConflict, CommitUnknown: the commit failed.
     """
@@ -334,6 +336,8 @@ def apply_analysis(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         scan = plan_version(Version(snapshot, store), columns=names, filter=None)
     except SnapshotNotFound as error:
         raise PlanStale(f"snapshot {item.snapshot_id} has expired", store.name) from error
+    if item.time_ms not in (0, snapshot.time_millis):
+        raise PlanStale(f"snapshot {snapshot.id} is another one since the table was rolled back", store.name)
     seen, rows = [ColumnValues(field.type) for field in fields], 0
     for batch in to_batches(scan.store, scan):
         rows += batch.num_rows
