@@ -66,19 +66,25 @@ def _check(
     context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
     card = card_of_checks(context, warehouse)
-    policy = policy_source(warehouse.policy_file).current().of(card.name)
-    places, launchpad = SuitePlaces(keys=keys_folder(context.instance)), Launchpad(context.run, warehouse.names)
+    policy = policy_source(*warehouse.policy_place).current().of(card.name)
+    places, launchpad = (
+        SuitePlaces(keys=keys_folder(context.instance, warehouse.names)),
+        Launchpad(context.run, warehouse.names),
+    )
     yield from data_results(warehouse, spark, card, policy, selected_checks(context)[1], places, launchpad)
 
 
-def keys_folder(instance: dg.DagsterInstance) -> Path:
-    """Return the folder below DAGSTER_HOME for the files with the keys that break expectations."""
-    return Path(instance.root_directory) / "dredge" / "expectations"
+def keys_folder(instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> Path:
+    """Return the folder below DAGSTER_HOME for the files with the keys that break expectations.
+
+    A warehouse with a name of its own has its own folder, because tables of two warehouses may have the same name.
+    """
+    return Path(instance.root_directory) / "dredge" / "expectations" / warehouse_names.name
 
 
-def docs_folder(instance: dg.DagsterInstance) -> Path:
+def docs_folder(instance: dg.DagsterInstance, warehouse_names: names.WarehouseNames) -> Path:
     """Return the folder below DAGSTER_HOME for the pages of Data Docs, with one folder per table."""
-    return Path(instance.root_directory) / "dredge" / "data_docs"
+    return Path(instance.root_directory) / "dredge" / "data_docs" / warehouse_names.name
 
 
 def data_results(

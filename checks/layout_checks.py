@@ -114,7 +114,7 @@ def _check(
     context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
     card, launchpad = card_of_checks(context, warehouse), Launchpad(context.run, warehouse.names)
-    policy = policy_source(warehouse.policy_file).current().of(card.name)
+    policy = policy_source(*warehouse.policy_place).current().of(card.name)
     for check in selected_checks(context)[1]:
         if is_switched_off(policy, check) and check != names.CONDITION_CHECK:
             yield switched_off_result(policy, check)
@@ -176,7 +176,7 @@ def report_checks(
         partitions: materialised partitions; None for the whole table.
     """
     card, layout = warehouse.card(store.name), warehouse.names.layout_key(store.name)
-    policy, health = policy_source(warehouse.policy_file).current().of(card.name), table_health(store)
+    policy, health = policy_source(*warehouse.policy_place).current().of(card.name), table_health(store)
     launchpad = Launchpad(context.run, warehouse.names)
     for declaration in declarations_of(card, policy):
         for partition in partitions if declaration.by_partition else (None,):

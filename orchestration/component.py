@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from dredge.orchestration.definitions import build_definitions
-from dredge.platform_core.names import NAME_VARIABLE
-from dredge.platform_core.policies.policy_files import POLICIES_VARIABLE
+from dredge.platform_core.names import NAME_VARIABLE, WarehouseNames
+from dredge.platform_core.policies.policy import PolicyFile
+from dredge.platform_core.policies.policy_files import INLINE_SOURCE, POLICIES_VARIABLE
 from dredge.platform_core.resources.spark_resource import (
     CONFIG_VARIABLE,
     REMOTE_VARIABLE,
@@ -31,6 +35,16 @@ from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
 
 Value = str | int | float | bool
+
+
+class _PolicySchema:
+    """Annotation of policies in attributes, by which `dg docs` and editors know the keys of the policy file."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema: the path of a policy file, or its content."""
+        del core_schema
+        return {"anyOf": [{"type": "string"}, handler(PolicyFile.__pydantic_core_schema__)]}
 
 
 class WarehouseParameters(BaseModel):
@@ -141,9 +155,9 @@ _FURTHER: Final = frozenset(
 class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
     """Maintains the Apache Paimon tables of a warehouse: compaction, retention, checks and health.
 
-    Use at most one component per code location. It changes nothing in the process that loads it: no environment
-    variable, no setting of the garbage collector. What a field does not set comes from the environment variables of
-    the platform.
+    A code location may have several of these components: give each a `name`. The component changes nothing in the
+    process that loads it: no environment variable, no setting of the garbage collector. What a field does not set comes
+    from the environment variables of the platform.
     """
 
     warehouse: str = Field(
@@ -154,7 +168,13 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         examples=["/data/warehouse", "s3://lake/warehouse"],
     )
     name: str | None = Field(
-        None, description="first part of all asset keys, and part of pools (default: name of the warehouse's folder)"
+        None,
+        description=(
+            "first part of all asset keys and pools, and prefix of the names of jobs, sensors, schedules, ops, groups "
+            "and resources (lake__retention); required if the code location has several warehouses. Default: asset "
+            "keys begin with the name of the warehouse's folder, and other names have no prefix"
+        ),
+        examples=["lake"],
     )
     catalog_options: dict[str, Value] = Field(
         default_factory=dict, description="options of the catalog (a JDBC catalog, locks); no secrets"
@@ -165,7 +185,19 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         examples=[["shop.*"]],
     )
     exclude: list[str] = Field(default_factory=list, description="patterns of the tables to leave out")
-    policies: str = Field("", description="YAML file of policies; a relative path starts at the folder of defs.yaml")
+    policy_file: str = Field("", description="YAML file of policies; a relative path starts at the folder of defs.yaml")
+    policies: Annotated[
+        str | dict[str, Any],
+        dg.Resolver(
+            lambda context, value: context.resolve_value(value),
+            model_field_type=Annotated[str | dict[str, Any], _PolicySchema],
+            description="policies with the keys of the policy file, or the path of a policy file, as in policy_file",
+        ),
+    ] = Field(
+        default_factory=dict,
+        description="policies with the keys of the policy file, or the path of a policy file, as in policy_file",
+        examples=[{"defaults": {"preset": "log"}}],
+    )
     runner: Literal["spark", "local", "pipes"] = Field(
         "spark",
         description=(
@@ -206,15 +238,19 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
         """Return the platform's definitions over the warehouse.
 
         Raises:
-            InvalidOption: a setting is invalid, or is not a variable of the platform.
+            InvalidOption: a setting or policy is invalid, or another component has the same names.
         """
+        _check_names(context)
         known = _FURTHER.union(*(group.values() for group in _VARIABLES.values()))
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
             accepted = "a variable of the platform (DREDGE_...) without a field in defs.yaml"
             raise InvalidOption("settings", unknown, accepted)
-        path = self.warehouse if "://" in self.warehouse else str(context.project_root / self.warehouse)
-        variables = {WAREHOUSE_VARIABLE: path, RUNNER_VARIABLE: self.runner, **_as_texts(self.settings)}
+        variables = {
+            WAREHOUSE_VARIABLE: self._path(context.project_root),
+            RUNNER_VARIABLE: self.runner,
+            **_as_texts(self.settings),
+        }
         for group, fields in _VARIABLES.items():
             values = getattr(self, group).model_dump(exclude_none=True)
             variables |= {fields[field]: text for field, text in _as_texts(values).items()}
@@ -224,16 +260,74 @@ class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
             variables[CATALOG_VARIABLE] = json.dumps(_as_texts(self.catalog_options))
         if self.spark_config:
             variables[CONFIG_VARIABLE] = json.dumps(flat_spark_config(self.spark_config))
-        if self.policies:
-            variables[POLICIES_VARIABLE] = str(context.path / self.policies)
+        policy_file = self.policies if isinstance(self.policies, str) else ""
+        if self.policies and self.policy_file:
+            accepted = f"one place for the policies: `policy_file` ({self.policy_file}) or `policies`, not both"
+            raise InvalidOption("policies", "set beside policy_file", accepted)
+        if policy_file or self.policy_file:
+            variables[POLICIES_VARIABLE] = str(context.path / (policy_file or self.policy_file))
         return build_definitions(
             executor=dg.in_process_executor if self.executor else None,
             include=self.include,
             exclude=self.exclude,
             variables=variables,
             translation=self.translation,
+            inline_policies="" if isinstance(self.policies, str) or not self.policies else _as_json(self.policies),
             prefix=self.name or "",
         )
+
+    def _path(self, project_root: Path) -> str:
+        return self.warehouse if "://" in self.warehouse else str(project_root / self.warehouse)
+
+    def warehouse_names(self, project_root: Path) -> WarehouseNames:
+        """Return the names that Dagster sees of the component's warehouse.
+
+        Args:
+            project_root: folder of the project, at which a relative path of the warehouse starts.
+        """
+        setting = self.settings.get(NAME_VARIABLE)
+        name = self.name if self.name is not None else None if setting is None else str(setting)
+        return WarehouseNames.of(self._path(project_root), name, self.name or "")
+
+
+def _check_names(context: dg.ComponentLoadContext) -> None:
+    """Check that no two components of the project give their definitions or assets the same names.
+
+    Raises:
+        InvalidOption: two components have the same names; the message names both warehouses, and what to set.
+    """
+    try:
+        components = context.component_tree.get_all_components(PaimonWarehouse)
+    except ModuleNotFoundError:  # a tree for tests, which has no project
+        return
+    known: list[WarehouseNames] = []
+    for component in components:
+        own = component.warehouse_names(context.project_root)
+        for other in known:
+            places = f"the warehouses {other.path} and {own.path}"
+            if own.prefix == other.prefix:
+                each = "a name of its own in the attributes of each PaimonWarehouse of a code location"
+                raise InvalidOption("name", component.name or "", f"{each}; set `name` of {places} to different names")
+            if own.first == other.first:
+                raise InvalidOption(
+                    "name",
+                    component.name or "",
+                    f"a name that begins the asset keys of one warehouse only; those of {places} begin with "
+                    f"{own.first!r}: set another `name` for one of them",
+                )
+        known.append(own)
+
+
+def _as_json(policies: Mapping[str, Any]) -> str:
+    """Return policies as a JSON object, with dates as text.
+
+    Raises:
+        InvalidOption: a value has no text.
+    """
+    try:
+        return json.dumps(policies, default=str, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidOption(f"{INLINE_SOURCE}: policies", "...", f"keys with values ({error})") from error
 
 
 def _as_texts(values: Mapping[str, Value]) -> dict[str, str]:

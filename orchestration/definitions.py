@@ -64,6 +64,7 @@ def build_definitions(
     exclude: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
     translation: Translation | None = None,
+    inline_policies: str = "",
     prefix: str = "",
 ) -> dg.Definitions:
     """Return the definitions for the warehouse that the environment names.
@@ -79,6 +80,7 @@ def build_definitions(
         exclude: patterns of the names of tables to leave out.
         variables: variables of the platform that have priority over ``environment``, also in ticks and runs.
         translation: function that returns the attributes to show of a table's asset; it cannot change the key.
+        inline_policies: policies as a JSON object in the form of a policy file, which replace the file; "" for none.
         prefix: name of the component, which begins the names of all definitions except assets, or "" for none.
 
     Raises:
@@ -88,9 +90,14 @@ def build_definitions(
     values = {**(os.environ if environment is None else environment), **(variables or {})}
     shown_variables = {name: text for name, text in (variables or {}).items() if not name.startswith(_ALERTS)}
     warehouse = WarehouseResource.from_environment(
-        values, include=include, exclude=exclude, variables=shown_variables, prefix=prefix
+        values,
+        include=include,
+        exclude=exclude,
+        variables=shown_variables,
+        inline_policies=inline_policies,
+        prefix=prefix,
     )
-    settings, source = Settings.from_environment(values), policy_source(warehouse.policy_file)
+    settings, source = Settings.from_environment(values), policy_source(*warehouse.policy_place)
     policies, listing = source.current(), listing_file(values, warehouse)
     cards = (
         None if only is None else _cards_of(warehouse, frozenset(only), partitioned=RUN_PARTITIONED_VARIABLE in values)

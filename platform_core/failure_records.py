@@ -315,7 +315,11 @@ def read_unreadable_tables(instance: dg.DagsterInstance, warehouse: WarehouseRes
         warehouse: the warehouse.
     """
     unreadable: dict[str, UnreadableTable] = {}
-    for job in _SCHEDULED:
+    own = warehouse.names
+    # The command line knows the name of a warehouse, and not whether it is that of a component.
+    by_name = [f"{own.name}__{job}" for job in _SCHEDULED] if own.name else []
+    jobs = dict.fromkeys([*map(own.definition, _SCHEDULED), *by_name])
+    for job in jobs:
         done = dg.RunsFilter(job_name=job, statuses=[dg.DagsterRunStatus.SUCCESS])
         for record in instance.get_run_records(done, limit=1):
             run = record.dagster_run

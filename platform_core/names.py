@@ -223,7 +223,10 @@ class WarehouseNames:
             prefix: name of the component, as any text, which begins the names of all definitions; "" for none.
         """
         text = (os.environ.get(NAME_VARIABLE, "") if name is None else name).strip()
-        return WarehouseNames(path, part(text) if text else "", part(prefix.strip()) if prefix.strip() else "")
+        begin = part(prefix.strip()) if prefix.strip() else ""
+        if begin[:1].isdigit():
+            begin = f"w_{begin}"  # resource keys are names of parameters, too
+        return WarehouseNames(path, part(text) if text else "", begin)
 
     @property
     def first(self) -> str:

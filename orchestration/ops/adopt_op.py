@@ -67,7 +67,7 @@ def _adopt_table(context: dg.OpExecutionContext, warehouse: WarehouseResource, c
     valid_text = f"{files} files in {buckets} buckets form a valid tree"
     tree_text = f"{count_text(len(broken), 'broken invariant')}: {broken[0]}" if broken else valid_text
     policy, layout = (
-        policy_source(warehouse.policy_file).current().of(card.name),
+        policy_source(*warehouse.policy_place).current().of(card.name),
         warehouse.names.layout_key(card.name),
     )
     for partition in _add_partitions(context, warehouse, card, health):

@@ -18,7 +18,7 @@ APPLY_PLAN: Final = "apply_plan"
 
 def approval_reason(warehouse: WarehouseResource, table: str, action: str) -> str:
     """Return the policy rule that requires approval of an action's plans, or "" if no approval is required."""
-    policy = policy_source(warehouse.policy_file).current().of(table)
+    policy = policy_source(*warehouse.policy_place).current().of(table)
     return (
         f"approval of {action} is required ({policy.origin(f'approval.{policy.approved_as(action)}')})"
         if policy.needs_approval(action)

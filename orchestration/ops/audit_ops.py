@@ -54,7 +54,7 @@ def audit_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark
     config = AuditConfig(**context.op_config)
     start_seconds, audited = time.monotonic(), 0
     tables, left_out = list_tables(warehouse)
-    policies = policy_source(warehouse.policy_file).current()
+    policies = policy_source(*warehouse.policy_place).current()
     for line in left_out:
         context.log.warning(line)
 

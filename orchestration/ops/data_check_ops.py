@@ -54,11 +54,12 @@ def data_checks_op(context: dg.OpExecutionContext, warehouse: WarehouseResource,
             them.
     """
     config = DataChecksConfig(**context.op_config)
-    policies = policy_source(warehouse.policy_file).current()
+    policies = policy_source(*warehouse.policy_place).current()
+    docs_url = Settings.from_environment(warehouse.environment()).data_docs_url
     places = SuitePlaces(
-        keys=keys_folder(context.instance),
-        docs=docs_folder(context.instance) if config.data_docs else None,
-        docs_url=Settings.from_environment(warehouse.environment()).data_docs_url,
+        keys=keys_folder(context.instance, warehouse.names),
+        docs=docs_folder(context.instance, warehouse.names) if config.data_docs else None,
+        docs_url="/".join(part for part in (docs_url, warehouse.names.name) if part) if docs_url else "",
     )
     launchpad = Launchpad(context.run, warehouse.names)
     chosen = _choose_tables(describe_warehouse(warehouse), config)
@@ -128,7 +129,7 @@ def deep_check_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, 
     context.instance.add_run_tags(context.run_id, {names.TAG_ACTION: names.DEEP_CHECK_JOB})
     with fail_in_one_line(config.table):
         card = warehouse.card(config.table)
-        policy = policy_source(warehouse.policy_file).current().of(config.table)
+        policy = policy_source(*warehouse.policy_place).current().of(config.table)
         limits = replace(limits_of(policy), deep=_deep_read(spark, config.bytes))
         report = run_check(warehouse.store(config.table), PAGES_CHECK, limits)
     result = apply_severity(result_of(report, Launchpad(context.run, warehouse.names)), policy)

@@ -182,7 +182,7 @@ def open_with_policy(warehouse: WarehouseResource, table: str) -> TableStore:
         CorruptFile: a metadata file is damaged.
         InvalidOption: an option is invalid.
     """
-    store, options = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table).options
+    store, options = warehouse.store(table), policy_source(*warehouse.policy_place).current().of(table).options
     return store.copy(options) if options else store
 
 
@@ -848,7 +848,7 @@ def _state_metadata(warehouse: WarehouseResource, table: str, health: TableHealt
         table: full name of the table.
         health: health of the table after the run.
     """
-    store, policy = warehouse.store(table), policy_source(warehouse.policy_file).current().of(table)
+    store, policy = warehouse.store(table), policy_source(*warehouse.policy_place).current().of(table)
     status, now_ms = judge_table(store, health, policy), store.clock.now_ms()
     return state_metadata(status.line(now_ms), status.next_step(), now_ms)
 

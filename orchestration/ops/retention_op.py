@@ -55,7 +55,7 @@ def retention_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, s
         dg.Failure: at the end, if tables failed; the message names the failed tables.
     """
     tables, left_out = list_tables(warehouse)
-    policies = policy_source(warehouse.policy_file).current()
+    policies = policy_source(*warehouse.policy_place).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
     process_tables(

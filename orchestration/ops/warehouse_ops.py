@@ -250,7 +250,7 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
         unattended: whether no person started the round. Suspensions, and failures that no retry heals, apply only to
             unattended rounds.
     """
-    policies, at_work = policy_source(warehouse.policy_file).current(), RunningRuns(instance, warehouse.names)
+    policies, at_work = policy_source(*warehouse.policy_place).current(), RunningRuns(instance, warehouse.names)
     recorded = cache(partial(list_failures, instance, warehouse.names))
     lasting: dict[str, list[PermanentFailure]] = {}
 
@@ -307,7 +307,7 @@ def compute_budget(
 def orphan_plans_op(context: dg.OpExecutionContext, warehouse: WarehouseResource, spark: SparkResource) -> None:
     """Plan the removal of orphan files, table by table, for a person to approve."""
     tables, left_out = list_tables(warehouse)
-    policies = policy_source(warehouse.policy_file).current()
+    policies = policy_source(*warehouse.policy_place).current()
     for line in [*([policies.trouble] if policies.trouble else []), *left_out]:
         context.log.warning(line)
     plans: dict[str, str] = {}

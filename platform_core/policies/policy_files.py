@@ -8,8 +8,9 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -20,8 +21,11 @@ from pydantic_core import ErrorDetails
 
 from dredge.platform_core.policies.policy import Pause, Place, Policies, PolicyEntry, PolicyFile
 from lsm_core.errors import InvalidOption
+from lsm_core.json_text import parse_json
 
 POLICIES_VARIABLE: Final = "DREDGE_POLICIES"
+INLINE_SOURCE: Final = "defs.yaml"
+"""Name of the document with the policies of a component's attributes, for messages."""
 _LOG: Final = logging.getLogger(__name__)
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _MOST_VALUES: Final = 200_000
@@ -93,12 +97,70 @@ def parse_policies(text: str, source: str) -> Policies:
         raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({where}{error.problem}{tab})") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise InvalidOption(POLICIES_VARIABLE, source, f"YAML ({' '.join(str(error).split())})") from error
+    return _validate({} if raw is None else raw, source, lines)
+
+
+def check_policies(values: Mapping[str, Any], source: str, under: Place = ()) -> Policies:
+    """Return policies that are values of another document, such as the attributes of a component.
+
+    Args:
+        values: content in the form of a policy file.
+        source: name of the document, for messages.
+        under: keys of the document under which the policies are, for messages.
+
+    Raises:
+        InvalidOption: a value is unknown or invalid, or there are too many; the message names its keys.
+    """
     try:
-        return Policies(PolicyFile.model_validate({} if raw is None else raw), source, lines)
+        lines = _list_places(values)
+    except ValueError as error:
+        raise InvalidOption(f"{source}: {'.'.join(map(str, under))}", "...", f"fewer values ({error})") from error
+    return _validate(values, source, lines, under)
+
+
+def _validate(raw: Any, source: str, lines: Mapping[Place, int], under: Place = ()) -> Policies:
+    """Return the policies of a document.
+
+    Args:
+        raw: values of the document.
+        source: name of the document, for messages.
+        lines: line of each value, by the keys that lead to it; 0 for an unknown line.
+        under: keys of the document under which the policies are, for messages.
+
+    Raises:
+        InvalidOption: a value is unknown or invalid; the message names its line and keys.
+    """
+    try:
+        return Policies(PolicyFile.model_validate(raw), source, lines)
     except ValidationError as error:
         # Of several forms, report the closest one; report a misspelt key before the key that is missing because of it.
         first = max(error.errors(), key=lambda item: (len(item["loc"]), item["type"] == "extra_forbidden"))
-        raise _describe_error(first, source, lines) from error
+        raise _describe_error(first, source, lines, under) from error
+
+
+def _list_places(values: Any) -> dict[Place, int]:
+    """Return the line 0 (unknown) of every value, by the keys and list indexes that lead to the value.
+
+    Raises:
+        ValueError: there are too many values, or they are nested too deeply.
+    """
+    lines: dict[Place, int] = {}
+    pending: list[tuple[Place, Any]] = [((), values)]
+    while pending:
+        place, value = pending.pop()
+        if len(lines) > _MOST_VALUES:
+            raise ValueError(f"there are more than {_MOST_VALUES:,} values")
+        if len(place) > _DEEPEST:
+            raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+        steps: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, Mapping):
+            steps = value.items()
+        elif isinstance(value, list):
+            steps = enumerate(value)
+        for step, inner in steps:
+            lines[*place, step] = 0
+            pending.append(((*place, step), inner))
+    return lines
 
 
 def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
@@ -125,13 +187,14 @@ def _number_lines(node: yaml.Node | None) -> dict[Place, int]:
     return lines
 
 
-def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]) -> InvalidOption:
+def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int], under: Place = ()) -> InvalidOption:
     """Return the error with a message of one line: file, line, keys, value and accepted values.
 
     Args:
         error: error of pydantic.
         source: path of the policy file.
         lines: result of `_number_lines` for the file.
+        under: keys of the document under which the policies are, for the message.
     """
     location = tuple(error["loc"])
     place: Place = ()
@@ -153,7 +216,8 @@ def _describe_error(error: ErrorDetails, source: str, lines: Mapping[Place, int]
         accepted = f"{accepted}; a comma begins a new entry, so decimals have a point: 0.05"
     where = f" (line {line})" if line else ""
     value = "(hidden)" if _may_be_secret(location, error.get("input")) else error.get("input")
-    return InvalidOption(f"{source}: {'.'.join(map(str, place)) or 'the file'}{where}", value, accepted)
+    subject = ".".join(map(str, (*under, *place))) or "the file"
+    return InvalidOption(f"{source}: {subject}{where}", value, accepted)
 
 
 def _describe_number(kind: str, value: object) -> str:
@@ -294,13 +358,44 @@ def _pause_everything(source: str, error: str) -> Policies:
 _sources: Final[dict[str, PolicySource]] = {}
 
 
-def policy_source(path: str) -> PolicySource:
+def policy_source(path: str, inline: str = "") -> PolicySource:
     """Return the `PolicySource` of a file; the process has one for each file, which keeps the last valid content.
 
     Args:
         path: path of the file, or "" for the built-in values.
+        inline: policies of a component's attributes as a JSON object, which replace the file; "" for none.
+
+    Raises:
+        InvalidOption: a value of the attributes is unknown or invalid; the message names its keys.
     """
+    if inline:
+        return _inline_source(inline)
     return _sources.setdefault(path, PolicySource(path))
+
+
+class InlinePolicySource(PolicySource):
+    """Policies of a component's attributes, which are valid and do not change while the process lives."""
+
+    def __init__(self, policies: Policies) -> None:
+        super().__init__("")
+        self._inline = policies
+
+    def current(self) -> Policies:
+        """Return the policies."""
+        return self._inline
+
+
+@lru_cache(maxsize=64)
+def _inline_source(text: str) -> InlinePolicySource:
+    """Return the `PolicySource` of the policies in a component's attributes.
+
+    Args:
+        text: the policies as a JSON object in the form of a policy file.
+
+    Raises:
+        InvalidOption: a value is unknown or invalid; the message names its keys.
+    """
+    return InlinePolicySource(check_policies(parse_json(text), INLINE_SOURCE, ("policies",)))
 
 
 def load_policies(environment: Mapping[str, str] | None = None) -> Policies:

@@ -50,6 +50,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         include: patterns (``*`` and ``?``) of the names of tables, ``db.table``, that the platform maintains.
         exclude: patterns of the names of tables that it leaves out.
         variables: variables of the platform (`DREDGE_...`) that have priority over those of the process.
+        inline_policies: policies of the component's attributes as a JSON object in the form of a policy file, or "".
         name: name of the warehouse in Dagster, or "" for that of `DREDGE_WAREHOUSE_NAME`, or else of the folder.
         prefix: name of the component, which begins the names of all definitions, or "".
     """
@@ -62,8 +63,14 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     include: list[str] = Field(default_factory=lambda: ["*"])
     exclude: list[str] = Field(default_factory=list)
     variables: dict[str, str] = Field(default_factory=dict)
+    inline_policies: str = ""
     name: str = ""
     prefix: str = ""
+
+    @property
+    def policy_place(self) -> tuple[str, str]:
+        """Arguments of `policy_source`: path of the policy file, and the policies of the component's attributes."""
+        return self.policy_file, self.inline_policies
 
     @property
     def names(self) -> WarehouseNames:
@@ -91,6 +98,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         include: Sequence[str] = ("*",),
         exclude: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
+        inline_policies: str = "",
         prefix: str = "",
     ) -> WarehouseResource:
         """Read the resource from the environment.
@@ -103,6 +111,7 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             include: patterns of the tables to maintain.
             exclude: patterns of the tables to leave out.
             variables: further variables that ticks and runs read from the resource, or None.
+            inline_policies: policies as a JSON object, which replace the policy file; "" for none.
             prefix: name of the component, which begins the names of all definitions, or "".
 
         Raises:
@@ -113,13 +122,14 @@ class WarehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             path=warehouse_path(values),
             clock=values.get(CLOCK_VARIABLE, "").strip() or "system",
             replay_state=values.get(REPLAY_VARIABLE, "").strip(),
-            policy_file=values.get(POLICIES_VARIABLE, "").strip(),
+            policy_file="" if inline_policies else values.get(POLICIES_VARIABLE, "").strip(),
             catalog_options=parse_catalog_options(values.get(CATALOG_VARIABLE, ""), CATALOG_VARIABLE),
             include=list(include),
             exclude=list(exclude),
             variables=dict(variables or {}),
             name=values.get(NAME_VARIABLE, "").strip(),
             prefix=prefix,
+            inline_policies=inline_policies,
         )
         resource.time()
         return resource
