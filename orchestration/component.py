@@ -68,7 +68,27 @@ class WarehouseScaffolder(Scaffolder[WarehouseParameters]):
         scaffold_component(request, {"warehouse": request.params.warehouse})
 
 
-class SensorSettings(dg.Model, dg.Resolvable):
+class _DescribedModel(dg.Model, dg.Resolvable):
+    """Base of attributes, so that `dg docs` and editors describe each of them.
+
+    Dagster itself drops the descriptions of fields with defaults.
+    """
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        """Return the class of the attributes in ``defs.yaml``, with the description of each field."""
+        derived = super().model()
+        own = {name: field for name, field in cls.model_fields.items() if field.description}
+        silent = [name for name, field in derived.model_fields.items() if name in own and not field.description]
+        for name in silent:
+            field = derived.model_fields[name]
+            field.description, field.examples = own[name].description, own[name].examples
+        if silent:
+            derived.model_rebuild(force=True)
+        return derived
+
+
+class SensorSettings(_DescribedModel):
     """Sensors of the platform."""
 
     enabled: bool | None = Field(None, description="whether sensors are switched on at the start (default: true)")
@@ -77,7 +97,7 @@ class SensorSettings(dg.Model, dg.Resolvable):
     watch_seconds: int | None = Field(None, description="interval of the sensor watch in seconds (default: 60)")
 
 
-class ScheduleSettings(dg.Model, dg.Resolvable):
+class ScheduleSettings(_DescribedModel):
     """Schedules of the platform, as cron expressions in UTC."""
 
     enabled: bool | None = Field(None, description="whether schedules are switched on at the start (default: true)")
@@ -89,7 +109,7 @@ class ScheduleSettings(dg.Model, dg.Resolvable):
     audit: str | None = Field(None, description="cron of the job audit")
 
 
-class AlertSettings(dg.Model, dg.Resolvable):
+class AlertSettings(_DescribedModel):
     """Channels of alerts. Addresses are secrets: take them from the environment, ``{{ env.SLACK_ADDRESS }}``."""
 
     webhook: str | None = Field(None, description="http(s) address to which alerts are posted as JSON")
@@ -99,7 +119,7 @@ class AlertSettings(dg.Model, dg.Resolvable):
     sender: str | None = Field(None, description="sender of the mails")
 
 
-class LinkSettings(dg.Model, dg.Resolvable):
+class LinkSettings(_DescribedModel):
     """Addresses (http or https) of web servers for links, and folders that they serve."""
 
     dagster: str | None = Field(None, description="Dagster's web server, which reloads the code location by itself")
@@ -152,7 +172,7 @@ _FURTHER: Final = frozenset(
 
 
 @dg.scaffold_with(WarehouseScaffolder)
-class PaimonWarehouse(dg.Component, dg.Model, dg.Resolvable):
+class PaimonWarehouse(dg.Component, _DescribedModel):
     """Maintains the Apache Paimon tables of a warehouse: compaction, retention, checks and health.
 
     A code location may have several of these components: give each a `name`. The component changes nothing in the
