@@ -44,6 +44,7 @@ from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.support import require_readable
 from lsm_core.progress import advance, reached, stage
 from lsm_core.read import Split, read_bucket_merged
 from lsm_core.read.evolution import read_evolved
@@ -854,6 +855,8 @@ def _verify_snapshots(
 ) -> VerifyReport:
     """Compare the rows of two snapshots; the arguments are those of `verify_snapshots`."""
     started = time.perf_counter()
+    for number in (snapshot_a, snapshot_b):
+        require_readable(store, tags.find_snapshot(store, number))
     entries = entries_to_compare(store, snapshot_a, snapshot_b, places, appended=appended)
     first, second = (
         _buckets(store, number, side) for number, side in zip((snapshot_a, snapshot_b), entries, strict=True)

@@ -26,7 +26,7 @@ from lsm_core.metadata import snapshots
 from scripts.compatibility import KINDS, VERSIONS, Kind
 from tests.golden.cases import Case, cases
 from tests.support.peers import JavaPaimon, missing, peer_module
-from tests.support.samples import one_in
+from tests.support.samples import one_in, sample
 
 VERBS = (
     ("status",),
@@ -43,6 +43,9 @@ HINTS = re.compile(r"by which damage is found|lists damaged and lost ones|looks 
 """Advice of verbs that found no damage, and reasons of refusals."""
 CALM = CheckLimits(idle_ms=1 << 60, ro_lag_ms=1 << 60)
 """Limits of checks for tables that nobody has maintained for years."""
+SAMPLE = ("changelog producer lookup", "primary key clustered by other columns", "file format CSV")
+"""Kinds of `make test`, which were called damaged: rows of an overwrite without changelog; files that are not sorted by
+key; files that are read with the help of their schema."""
 Reads = dict[tuple[str, str], Any]
 
 
@@ -60,7 +63,8 @@ def _texts_of_damage(warehouse: Path) -> list[str]:
         with contextlib.suppress(UnsupportedFeature):
             found += [f"{action}: {item}" for item in table.plan_maintenance(action).items]
     with contextlib.suppress(UnsupportedFeature):
-        found += [report.text for report in table.check(limits=CALM, deep=True) if not report.passed]
+        failed = [report.text for report in table.check(limits=CALM, deep=True) if not report.passed]
+        found += [text for text in failed if not text.startswith("not evaluated: UnsupportedFeature")]
     return found
 
 
@@ -182,7 +186,7 @@ def _live(kind: Kind, java: Callable[..., Any], outside: Path) -> bool:
 
 
 @pytest.mark.paimon_java
-@pytest.mark.parametrize("kind", one_in(20, list(KINDS), 5), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", sample(KINDS, lambda kind: kind.name in SAMPLE), ids=lambda kind: kind.name)
 def test_no_kind_that_java_wrote_is_called_damaged(kind: Kind, java: JavaPaimon, tmp_path: Path) -> None:
     warehouse, outside = tmp_path / "wh", tmp_path / "outside"
     outside.mkdir()

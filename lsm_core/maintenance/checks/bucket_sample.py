@@ -26,6 +26,7 @@ from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import bucket_groups, entries_of_buckets, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.support import require_readable
 from lsm_core.read import plan_scan, read_split
 from lsm_core.read.key_range import KeyBounds, KeyRange
 from lsm_core.read.merge_read import as_tree
@@ -107,7 +108,11 @@ def draw_buckets(check_input: CheckInput, *, partitions: bool = False) -> Bucket
     Args:
         check_input: store, snapshot and limits.
         partitions: choose whole partitions, for checks that need all buckets of a partition.
+
+    Raises:
+        UnsupportedFeature: Dredge cannot read the table, whose intact files would look damaged.
     """
+    require_readable(check_input.store, check_input.snapshot)
     sums: dict[tuple[bytes, int], int] = {}
     totals: dict[bytes, int] = {}
     columns = ["partition", "bucket", "total_buckets", "row_count"]

@@ -84,8 +84,8 @@ def changelog_replays(check_input: CheckInput) -> CheckReport:
 def snapshots_to_replay(check_input: CheckInput) -> list[Snapshot]:
     """Return the snapshots to replay, oldest first, back to an overwrite, a schema change or the start of the history.
 
-    The list also ends at a snapshot without changelog, and has at most `limits.history` snapshots. The list is empty if
-    nothing can be replayed.
+    The list also ends at a snapshot whose changelog has expired, and has at most `limits.history` snapshots. The list
+    is empty if nothing can be replayed.
     Tables with record-level expiry are not replayed, because compactions remove expired rows without emitting changes.
 
     Args:
@@ -103,7 +103,22 @@ def snapshots_to_replay(check_input: CheckInput) -> list[Snapshot]:
             break
         since.append(snapshot)
         snapshot = before
+    while since and _ends_overwrite(since[-1], snapshot):
+        snapshot = since.pop()
     return since[::-1]
+
+
+def _ends_overwrite(snapshot: Snapshot, before: Snapshot) -> bool:
+    """Return whether a compaction without changelog belongs to the overwrite before it.
+
+    Java's writer commits both at the end of one write, and no changelog for the rows that they wrote.
+    """
+    return (
+        snapshot.commit_kind is CommitKind.COMPACT
+        and snapshot.changelog_manifest_list is None
+        and before.commit_kind is CommitKind.OVERWRITE
+        and (snapshot.commit_user, snapshot.commit_identifier) == (before.commit_user, before.commit_identifier)
+    )
 
 
 def changelog_files(store: TableStore, snapshot: Snapshot, place: Place) -> list[DataFileMeta]:

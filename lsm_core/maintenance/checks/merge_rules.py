@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import open_kv
-from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta, table_to_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
@@ -161,9 +161,10 @@ def find_written_files(
         history: source of the rows.
 
     Returns:
-        Files of the base snapshot and of later appends, with the deletion vectors of the base by file name. In two
-            cases the live files instead: the history has no later snapshot; or files have retracts, and the order of
-            merging may change the result or the bucket used sequence numbers twice.
+        Files of the base snapshot and of later appends, with the deletion vectors of the base by file name. In three
+            cases the live files instead: the history has no later snapshot; files have retracts, and the order of
+            merging may change the result or the bucket used sequence numbers twice; or the table is ordered by
+            snapshot, and files are numbered otherwise.
     """
     if not history.since:
         return opened.files, opened.deletions
@@ -183,8 +184,18 @@ def find_written_files(
     if place.within is not None:
         shapes = as_tree(store, files)
         files = [file for file, shape in zip(files, shapes, strict=True) if place.within.meets(shape)]
+    if store.options.snapshot_ordering and not all(map(_has_snapshot_number, files)):
+        return opened.files, opened.deletions
     vectors = deletion_vectors(store, history.base, partitions, buckets)
     return files, vectors.get((place.partition, place.bucket), {})
+
+
+def _has_snapshot_number(file: DataFileMeta) -> bool:
+    """Return whether all rows of a file have one sequence number, that of its snapshot, or a compaction wrote the file.
+
+    Paimon 1.4 ignores `sequence.snapshot-ordering`: its files keep the numbers of its writers.
+    """
+    return file.file_source == SOURCE_COMPACT or file.min_sequence_number == file.max_sequence_number
 
 
 def _numbered_again(tables: Sequence[pa.Table]) -> bool:

@@ -28,7 +28,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.progress import advance, stage
 
 _LOG: Final = logging.getLogger(__name__)
-_COLUMNS: Final = ("partition", "bucket", "file_name", "file_size", "row_count", "external_path")
+_COLUMNS: Final = ("partition", "bucket", "file_name", "file_size", "row_count", "schema_id", "external_path")
 FILES_TO_READ: Final = pa.schema([ENTRY_SCHEMA.field(name) for name in _COLUMNS])
 """Columns of the data files that a page reader receives."""
 _ROUND_FILES: Final = 10_000
