@@ -194,7 +194,7 @@ class _Altering:
             self._primary = tuple(to if key == path[0] else key for key in self._primary)
             self._options = column_renamed(self._options, path[0], to)
         else:
-            self._options = inner_field_renamed(self._options, path[0], path[-1], to)
+            self._options = inner_field_renamed(self._options, path, to)
 
     def _drop(self, path: Path) -> None:
         self._refuse_partition_key(path, "dropped")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lsm_core.errors import InvalidSchema
@@ -40,6 +40,9 @@ _COLUMN_OPTION: Final = re.compile(
     r"nested-key|count-limit|stats-mode|sequence-group|nested-key-null-strategy|nested-sequence-field|ts-field|"
     r"map\.storage-layout|default-value))"
 )
+_PARQUET_OPTION: Final = re.compile(r"(parquet\.[^#]+#)(.+)", re.DOTALL)
+# Names of the groups that Parquet puts into the path of an array's elements and a map's values.
+_GROUPS: Final = r"(?:\.list|\.key_value)?\."
 # Texts of one word, in which spaces mean nothing.
 _WORDS: Final = ("file.format", "compression", "stats-mode")
 # Options of a column whose values are fields inside that column, separated by commas.
@@ -118,15 +121,27 @@ def column_renamed(options: Mapping[str, str], old: str, new: str) -> dict[str, 
     for key, value in options.items():
         match = _COLUMN_OPTION.fullmatch(key) or _INDEX_OPTION.fullmatch(key)
         renamed = key if match is None else match.group(1) + rename(match.group(2)) + match.group(3)
+        renamed = _path_renamed(renamed, (old,), new)
         result[renamed] = rename(value) if holds_columns(ALIASES.get(key, key)) else value
     return result
 
 
-def inner_field_renamed(options: Mapping[str, str], column: str, old: str, new: str) -> dict[str, str]:
-    """Return options in which the name ``old`` of a field inside ``column`` (with ROWs) is replaced by ``new``."""
-    rename = _renaming(old, new)
-    mine = {f"fields.{column}.{suffix}" for suffix in _INNER_LISTS}
-    return {key: rename(value) if key in mine else value for key, value in options.items()}
+def inner_field_renamed(options: Mapping[str, str], path: Sequence[str], new: str) -> dict[str, str]:
+    """Return options in which the last name of ``path``, a field inside a column, is replaced by ``new``."""
+    rename = _renaming(path[-1], new)
+    mine = {f"fields.{path[0]}.{suffix}" for suffix in _INNER_LISTS}
+    return {_path_renamed(key, path, new): rename(value) if key in mine else value for key, value in options.items()}
+
+
+def _path_renamed(key: str, path: Sequence[str], new: str) -> str:
+    """Return the key of a Parquet setting of a column (`parquet.compression#a.b`) after a rename of ``path``."""
+    match = _PARQUET_OPTION.fullmatch(key)
+    if match is None:
+        return key
+    outer = _GROUPS.join(map(re.escape, path[:-1]))
+    pattern = f"({outer}{_GROUPS if outer else ''}){re.escape(path[-1])}(\\..+)?"
+    inside = re.fullmatch(pattern, match[2], re.DOTALL)
+    return key if inside is None else f"{match[1]}{inside[1]}{new}{inside[2] or ''}"
 
 
 def _renaming(old: str, new: str) -> Callable[[str], str]:

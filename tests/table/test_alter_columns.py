@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, errors
@@ -313,6 +314,33 @@ def test_a_column_that_an_option_needs_is_not_dropped(catalog: Catalog) -> None:
             alter(catalog, SchemaChange.drop_column(name))
     schema = alter(catalog, SchemaChange.remove_option("sequence.field"), SchemaChange.drop_column("n"))
     assert not schema.has_field("n")
+
+
+def test_settings_of_parquet_columns_follow_renamed_columns(catalog: Catalog) -> None:
+    inner = pa.struct([("x", pa.string()), ("element", pa.string())])
+    fields = pa.schema([("a", pa.string()), ("r", inner), ("l", pa.list_(inner))])
+    options = {
+        "parquet.compression#a": "gzip",
+        "parquet.bloom.filter.enabled#r.x": "true",
+        "parquet.enable.dictionary#l.list.element.x": "false",
+        "parquet.compression": "zstd",
+    }
+    catalog.create_table("db.p", Schema(fields, options=options))
+    changes = [(("a",), "A"), (("r",), "R"), (("R", "x"), "X"), (("l", "element", "x"), "y"), (("l",), "L")]
+    catalog.alter_table("db.p", [SchemaChange.rename_column(path, name) for path, name in changes])
+    table = catalog.table("db.p")
+    assert {key: value for key, value in table.schema.options.items() if key.startswith("parquet.")} == {
+        "parquet.compression#A": "gzip",
+        "parquet.bloom.filter.enabled#R.X": "true",
+        "parquet.enable.dictionary#L.list.element.y": "false",
+        "parquet.compression": "zstd",
+    }
+    table.write([{"A": "1", "R": {"X": "v"}}])
+    (path,) = Path(table.store.root).rglob("data-*.parquet")
+    with pq.ParquetFile(path) as file:
+        group = file.metadata.row_group(0)
+        columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    assert columns["A"].compression == "GZIP"
 
 
 def test_a_renamed_key_is_still_a_key(catalog: Catalog) -> None:
