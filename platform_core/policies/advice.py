@@ -19,6 +19,8 @@ from lsm_core.maintenance.simulation import AS_IT_IS
 from lsm_core.options.table_options import REGISTRY, canonical, check_change, parse_value
 
 _HOUR_MS: Final = 3_600_000
+_LEAST_SPREAD_MS: Final = 60_000
+"""Time between the oldest and the newest commit below which a rate would mean nothing, as after a first load."""
 _OFTEN: Final = 30
 """Commits per hour at or above which writers should not wait for compactions."""
 _SELDOM: Final = 2
@@ -57,11 +59,13 @@ class AdviceFacts:
         return [commit for commit in self.commits if commit.commit_kind is CommitKind.APPEND]
 
     @property
-    def commits_an_hour(self) -> float:
-        """Commits of writers per hour, or 0 if fewer than two distinct commit times are known."""
+    def commits_an_hour(self) -> float | None:
+        """Commits of writers per hour; 0 for fewer than two commits, None if they are all of one minute."""
         times = [commit.time_millis for commit in self.appends]
-        if len(times) < 2 or max(times) == min(times):
+        if len(times) < 2:
             return 0.0
+        if max(times) - min(times) < _LEAST_SPREAD_MS:
+            return None
         return (len(times) - 1) * _HOUR_MS / (max(times) - min(times))
 
 
@@ -264,14 +268,14 @@ def _preset_of(facts: AdviceFacts) -> tuple[PresetName, list[str]]:
         ]
     writers = {commit.commit_user for commit in facts.appends}
     many = f"{len(writers)} writers made its newest {len(facts.appends)} commits"
-    if rate >= _OFTEN:
+    if rate is not None and rate >= _OFTEN:
         often = f"its writers commit {rate:,.0f} times an hour: they should not wait for compactions"
         return "high-throughput-asynchronous", [*reasons, often]
     if _writers_alternate(facts.appends):
         return "multi-writer", [*reasons, f"{many} in alternation: several writers commit at the same time"]
     if write_only:
         return "multi-writer", [*reasons, "its writers do not compact (write-only = true): only Dredge compacts"]
-    if rate <= _SELDOM and size <= _SMALL_BYTES:
+    if rate is not None and rate <= _SELDOM and size <= _SMALL_BYTES:
         seldom = f"its writers commit {rate:.1g} times an hour" if rate else "its writers commit seldom"
         return "copy-on-write", [
             *reasons,

@@ -253,6 +253,7 @@ def facts(
         (facts(users="aa", size=2 << 30), "merge-on-write-gentle", "2.0 GiB"),
         (facts(users="aaa", minutes=10), "merge-on-write-gentle", "6.0 times an hour"),
         (facts(users=""), "copy-on-write", "seldom"),
+        (facts(users="aaaaaa", minutes=0), "merge-on-write-gentle", "the commit rate of its writers is unknown"),
     ],
 )  # fmt: skip
 def test_the_preset_follows_from_options_size_and_commits(
