@@ -106,6 +106,23 @@ def _is_file(file_io: FileIO, path: str) -> bool:
     return True
 
 
+def find_hidden(file_io: FileIO, folder: str, prefix: str) -> int | None:
+    """Return the oldest id that the hint EARLIEST hides from readers, or None if it hides none.
+
+    Readers, also Java's, begin with the hinted id if its file exists. Only ids that all ids up to the newest follow
+    count, because an interrupted expiry leaves single older files.
+    """
+    hint = read_hint(file_io, folder, EARLIEST)
+    ids = list_ids(file_io, folder, prefix)
+    if hint not in ids:
+        return None
+    known = set(ids)
+    oldest = hint
+    while oldest - 1 in known:
+        oldest -= 1
+    return oldest if oldest < hint else None
+
+
 def find_earliest(file_io: FileIO, folder: str, prefix: str) -> int | None:
     """Return the oldest id, from the hint if the hinted file exists, otherwise from a listing; None without files.
 

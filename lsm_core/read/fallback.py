@@ -175,6 +175,30 @@ def plan_branches(version: Version, other: OtherBranch | None, **how: Any) -> Sc
     return replace(own, splits=(*before, *(split for split in after if split.partition not in present)))
 
 
+def partition_sources(
+    version: Version, version_arguments: Mapping[str, Any] | None = None
+) -> list[tuple[Version, frozenset[bytes]]]:
+    """Return the versions whose partitions a table has, each with the partitions that an earlier version provides.
+
+    Args:
+        version: the version of the table's own branch.
+        version_arguments: the arguments that chose the version; None for the newest.
+
+    Source: ``FallbackReadScan.listPartitionEntries``.
+    """
+    store = version.store
+    if not (store.options.get(FALLBACK) or store.options.get(PRIMARY)):
+        return [(version, frozenset())]
+    other = find_other_branch(store, version_arguments or {})
+    if other is None:
+        return [(version, frozenset())]
+    first, second = (other.version, version) if other.first else (version, other.version)
+    present: Collection[bytes] = ()
+    if first.snapshot is not None:
+        present = partitions_of(live_entries(first.store, first.snapshot, columns=["partition"]))
+    return [(first, frozenset()), (second, frozenset(present))]
+
+
 def _partitions_of(version: Version, levels: Collection[int] | None) -> set[bytes]:
     """Return the partitions in which a batch read of some levels (None: all) sees files."""
     store, snapshot = version.store, version.snapshot

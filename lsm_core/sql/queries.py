@@ -26,7 +26,8 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import COLUMNS as ROW_TRACKING
 from lsm_core.metadata.manifests import tracks_rows
-from lsm_core.read import resolve
+from lsm_core.read import Version, resolve
+from lsm_core.read.fallback import partition_sources
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import moment_ms
 from lsm_core.sql.column_types import quoted_name
@@ -264,8 +265,12 @@ def _greatest_partition(catalog: Catalog, name: str) -> Any:
     keys = store.schema.partition_keys
     if not keys:
         raise InvalidOption("max_pt", name, "a table with partitions")
-    newest = snapshots.latest(store)
-    partitions = [] if newest is None else partitions_of(manifests.live_entries(store, newest, columns=["partition"]))
+    partitions = [
+        partition
+        for version, _ in partition_sources(Version(snapshots.latest(store), store))
+        if version.snapshot is not None
+        for partition in partitions_of(manifests.live_entries(version.store, version.snapshot, columns=["partition"]))
+    ]
     values = [partition_values(store.schema, partition)[keys[0]] for partition in partitions]
     known = [value for value in values if value is not None]
     if not known:

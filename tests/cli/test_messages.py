@@ -433,6 +433,23 @@ def test_options_without_effect_are_told_by_status(shell: Shell) -> None:
     assert shell("status", "--json").json[0]["without_effect"] == ["metastore.tag-to-partition"]
 
 
+def test_a_hint_that_hides_snapshots_is_told_by_status_with_the_remedy(shell: Shell) -> None:
+    table = Catalog(shell.place).table("db.t")
+    for key in range(3):
+        table.write([{"dt": "a", "k": key}])
+    ids = [snapshot.id for snapshot in table.snapshots()]
+    folder = Path(table.store.root) / "snapshot"
+    warning = "warning: db.t: the hint EARLIEST hides its snapshots from"
+    assert warning not in shell("status").err
+    (folder / "EARLIEST").write_text(str(ids[-1]))
+    call = f"CALL sys.repair_earliest_snapshot('db.t', {ids[0]})"
+    for words in (("status",), ("status", "db.t")):
+        assert f"{warning} {ids[0]} on, which readers and expiry then ignore; run {call}" in shell(*words).err
+    shell("sql", call, "--apply")
+    assert warning not in shell("status").err
+    assert (folder / "EARLIEST").read_text() == str(ids[0])
+
+
 def test_a_table_without_schema_files_is_named_with_the_remedy(
     shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:

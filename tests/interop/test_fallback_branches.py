@@ -19,6 +19,7 @@ import pytest
 from lsm_core import Catalog, Table
 from lsm_core.errors import DredgeError
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.sql.local_engine import LocalEngine
 from tests.support.peers import peer_module
 
 Java = Callable[..., dict[str, Any]]
@@ -147,3 +148,22 @@ def test_both_engines_read_missing_partitions_from_the_other_branch(
             failures.append("\n".join([*life.told, f"{type(error).__name__}: {error}"]))
             print(f"\nfailure {len(failures)}: {failures[-1]}", file=sys.__stderr__, flush=True)
     assert not failures, f"{len(failures)} of {count} tables failed:\n" + "\n\n".join(failures[:5])
+
+
+@pytest.mark.parametrize("key", ["scan.fallback-branch", "scan.primary-branch"])
+def test_partitions_of_the_other_branch_are_listed(java: Java, tmp_path: Path, key: str) -> None:
+    fields = [{"name": name, "type": "INT NOT NULL"} for name in ("p", "k", "v")]
+    java("create", schema={"fields": fields, "primaryKeys": ["p", "k"], "partitionKeys": ["p"], "options": KINDS[0]})
+    java("branch", name="other")
+    java("write", rows=[{"p": p, "k": 1, "v": 1} for p in (1, 2)])
+    java("write", table="db.t$branch_other", rows=[{"p": p, "k": k, "v": 1} for p in (2, 7) for k in (8, 9)])
+    java("alter", changes=[{"change": "set_option", "key": key, "value": "other"}])
+    catalog = Catalog(str(tmp_path))
+    counts = {row["partition"]: row["record_count"] for row in java("read", table="db.t$partitions")["rows"]}
+    assert counts == {"p=1": 1, "p=2": 1 if key.endswith("fallback-branch") else 2, "p=7": 2}
+    listed = catalog.table("db.t$partitions").to_arrow().to_pylist()
+    assert {row["partition"]: row["record_count"] for row in listed} == counts
+    listed = catalog.table("sys.partitions").to_arrow().to_pylist()
+    assert {row["partition_name"]: row["record_count"] for row in listed} == counts
+    rows = LocalEngine().answer(catalog, "SELECT k FROM db.t WHERE p = sys.max_pt('db.t')").read_all()
+    assert sorted(rows.column(0).to_pylist()) == [8, 9]

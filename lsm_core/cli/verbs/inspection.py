@@ -163,10 +163,11 @@ def status(
     policy_functions, read_state = load_policy_functions("dredge.promises"), _load_state_function()
     states, source = _read_platform_states(warehouse, clock, dagster_home, names)
     rows = [_unreadable_row(f"{name}.*", error) for name, error in broken.items()]
-    damaged = []
+    damaged, notices = [], []
     for name in names:
         try:
             store = catalog.store(name)
+            notices += _describe_hidden(store)
             deleted = read_trash(store)
             row = _read_status(store, len(deleted.records))
             promises = [line for read_lines in policy_functions for line in read_lines(store)]
@@ -191,13 +192,24 @@ def status(
         _show_status(catalog.place, ranked)
         if ranked:
             say(source)
-    for line in (*_collect_notices(), *(list_lost_schemas(catalog, names) if table is None else ())):
+    for line in (*notices, *_collect_notices(), *(list_lost_schemas(catalog, names) if table is None else ())):
         typer.echo(visible(f"warning: {line}"), err=True)
     if broken:
         failures = (f"{name}: {error}" for name, error in broken.items())
         raise DredgeError(f"{len(broken)} of {total} tables cannot be looked at: {'; '.join((*failures, *damaged))}")
     if damaged:
         raise DredgeError(f"all is shown but what the trash holds: {'; '.join(damaged)}")
+
+
+def _describe_hidden(store: TableStore) -> list[str]:
+    """Return a line with the remedy if the hint EARLIEST hides older snapshots, otherwise an empty list."""
+    from lsm_core.metadata import hints, snapshots
+
+    oldest = hints.find_hidden(store.file_io, store.snapshot_dir, snapshots.PREFIX)
+    if oldest is None:
+        return []
+    hidden = f"the hint EARLIEST hides its snapshots from {oldest} on, which readers and expiry then ignore"
+    return [f"{store.name}: {hidden}; run CALL sys.repair_earliest_snapshot('{store.name}', {oldest})"]
 
 
 def _load_state_function() -> Callable[[TableStore | None, Exception | None], Mapping[str, Any]]:

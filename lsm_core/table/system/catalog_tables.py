@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.format.partitions import partition_specs
 from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import mask_secrets
+from lsm_core.read.fallback import partition_sources
+from lsm_core.read.table_versions import Version
 from lsm_core.table.system.view import table_of_columns, table_schema
 
 _LOG = logging.getLogger(__name__)
@@ -115,19 +119,31 @@ def partitions(warehouse: Warehouse) -> Iterator[pa.Table]:
     """
     for database, table, store in warehouse.stores:
         try:
-            rows = None if store is None else _partitions_of(database, table, store)
+            rows = [] if store is None else _partitions_of(database, table, store)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one table, the others are shown
             _LOG.warning("table %s.%s is left out of sys.partitions: %s", database, table, error)
             continue
-        if rows is not None:
-            yield rows
+        if rows:
+            yield pa.concat_tables(rows).sort_by("partition_name")
 
 
-def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | None:
-    snapshot = snapshots.latest(store)
-    if snapshot is None or not store.schema.partition_keys:
-        return None
+def _partitions_of(database: str, table: str, store: TableStore) -> list[pa.Table]:
+    """Return the partitions of a table's branch, and of its fallback branch."""
+    if not store.schema.partition_keys:
+        return []
+    sources = partition_sources(Version(snapshots.latest(store), store))
+    return [
+        _rows_of(database, table, version.store, version.snapshot, hidden)
+        for version, hidden in sources
+        if version.snapshot is not None
+    ]
+
+
+def _rows_of(database: str, table: str, store: TableStore, snapshot: Snapshot, hidden: frozenset[bytes]) -> pa.Table:
     sums = totals(store, snapshot, ["partition"])
+    if hidden:
+        is_hidden = pc.is_in(sums.column("partition"), pa.array(sorted(hidden), pa.binary()))
+        sums = sums.filter(pc.invert(is_hidden))
     names = partition_specs(store.schema, sums.column("partition").to_pylist(), store.options)
     count = sums.num_rows
     columns = {
@@ -138,7 +154,7 @@ def _partitions_of(database: str, table: str, store: TableStore) -> pa.Table | N
         "last_file_creation_time": sums.column("last_update_time"),
         "done": pa.repeat(pa.scalar(value=False), count),
     }
-    return pa.table(columns).sort_by("partition_name")
+    return pa.table(columns)
 
 
 GLOBAL_TABLES: Final[dict[str, tuple[TableSchema, Callable[[Warehouse], Iterator[pa.Table]]]]] = {

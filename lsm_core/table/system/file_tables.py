@@ -23,7 +23,9 @@ from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import index_container, vector_files
 from lsm_core.metadata.live_files import NEWEST, totals
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
+from lsm_core.read.fallback import partition_sources
 from lsm_core.read.predicate import Predicate, parse_filter
+from lsm_core.read.table_versions import Version as ReadVersion
 from lsm_core.table.system.entry_texts import cast_text, key_texts, partition_texts, paths, row_texts, stats_texts
 from lsm_core.table.system.view import Selection, Version, View, table_of_columns, table_schema
 
@@ -392,14 +394,27 @@ class Partitions(View):
     columns = PARTITIONS
 
     def read_parts(self, version: Version, selection: Selection) -> Iterator[pa.Table]:
-        """Yield one table with all partitions of the version, sorted by partition.
+        """Yield one table with all partitions of the version, sorted by partition; those of a fallback branch too.
 
         Raises:
             CorruptFile: a manifest or manifest list is damaged.
         """
+        parts = [
+            part
+            for source, hidden in partition_sources(ReadVersion(version.snapshot, version.store), version.named)
+            for part in self._read_branch(source, hidden, selection)
+        ]
+        if parts:
+            yield pa.concat_tables(parts).sort_by("partition")
+
+    def _read_branch(self, version: ReadVersion, hidden: frozenset[bytes], selection: Selection) -> Iterator[pa.Table]:
+        """Yield the partitions of a version, without the ``hidden`` ones; nothing without a snapshot."""
         if version.snapshot is None:
             return
         partitions = totals(version.store, version.snapshot, ["partition"])
+        if hidden:
+            is_hidden = pc.is_in(partitions.column("partition"), pa.array(sorted(hidden), pa.binary()))
+            partitions = partitions.filter(pc.invert(is_hidden))
         serialised = one_array(partitions.column("partition"))
         dated = _with_update_time(partitions.set_column(0, "partition", _specs(version.store, serialised)))
         dated = dated.append_column("done", pa.repeat(pa.scalar(value=False), dated.num_rows))
@@ -409,7 +424,7 @@ class Partitions(View):
             dated = dated.append_column("deleted_record_count", deleted)
         for name in set(PARTITIONS.field_names).difference(dated.column_names):
             dated = dated.append_column(name, pa.nulls(dated.num_rows, PARTITIONS.arrow_schema.field(name).type))
-        yield dated.select(PARTITIONS.field_names).sort_by("partition")
+        yield dated.select(PARTITIONS.field_names)
 
 
 def _deleted_rows(store: TableStore, snapshot: Snapshot) -> dict[bytes, int | None]:
