@@ -125,13 +125,17 @@ def warehouse_health_asset(
     """Return the asset that ranks all tables of the warehouse by state and score."""
     key = warehouse_names.warehouse_health_key()
 
-    @dg.asset(
-        key=key,
+    spec = dg.AssetSpec(
+        key,
         description=_DESCRIPTION,
         group_name=warehouse_names.definition(names.WAREHOUSE_HEALTH),
         owners=[names.OWNER],
         kinds={"dredge"},
     )
+    # With a prefix, the job `warehouse_health` has the name that Dagster derives from the key of the asset.
+    op_name = warehouse_names.definition("rank_tables") if warehouse_names.prefix else "__".join(key.path)
+
+    @dg.multi_asset(name=op_name, specs=[spec])
     @partial(rename_resources, warehouse_names=warehouse_names)
     @resolve_annotations
     def warehouse_health(

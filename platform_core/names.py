@@ -262,7 +262,9 @@ class WarehouseNames:
     def op_name(self, verb: str, table: str) -> str:
         """Return the name of one table's op, unique in the code location, like ``apply__db__orders``."""
         database, name = split(table)
-        return self.definition(f"{verb}__{part(database)}__{table_part(name)}")
+        subject = f"{part(database)}__{table_part(name)}"
+        # With a prefix, the verb is last, so that no database makes the name of an op of checks.
+        return f"{self.prefix}__{subject}__{verb}" if self.prefix else f"{verb}__{subject}"
 
     def partitions_name(self, table: str) -> str:
         """Return the name of the table's dynamic partitions in Dagster, which is unique in the Dagster instance."""

@@ -57,7 +57,7 @@ class Project:
         folder = self.folder / "src" / "two_lakes"
         repository = dg.load_from_defs_folder(path_within_project=folder).get_repository_def()
         with allow_early_features():  # Dagster copies what components give it, with its own beta parameters
-            assert repository.asset_graph.get_all_asset_keys()
+            repository.load_all_definitions()
         return repository
 
     def commit(self) -> None:
