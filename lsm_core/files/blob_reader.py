@@ -22,11 +22,11 @@ from lsm_core.storage import FileIO
 
 EXTENSION: Final = ".blob"
 PLACEHOLDER: Final = -2
-_NULL: Final = -1
-_VERSION: Final = 1
+NULL: Final = -1
+VERSION: Final = 1
 _FOOTER: Final = 5
-_MAGIC: Final = (1481511375).to_bytes(4, "little")
-_HEAD, _TAIL, _CHECK = len(_MAGIC), 12, 4
+MAGIC: Final = (1481511375).to_bytes(4, "little")
+HEAD, TAIL, CHECK = len(MAGIC), 12, 4
 _BATCH_BYTES: Final = 16 << 20
 """Bytes of records that are read at once, unless one record is larger."""
 _BATCH_ROWS: Final = 4096
@@ -101,13 +101,13 @@ def read_blobs(file_io: FileIO, path: str, rows: int) -> Iterator[BlobValues]:
         source.seek(max(0, size - _FOOTER))
         footer = source.read(_FOOTER)
         index_size = int.from_bytes(footer[:4], "little", signed=True)
-        if len(footer) < _FOOTER or footer[4] != _VERSION or not 0 <= index_size <= size - _FOOTER:
+        if len(footer) < _FOOTER or footer[4] != VERSION or not 0 <= index_size <= size - _FOOTER:
             raise CorruptFile(path, "it is no blob file of version 1")
         data_size = size - _FOOTER - index_size
         source.seek(data_size)
         lengths = decode_lengths(source.read(index_size), path)
         stored = np.where(lengths >= 0, lengths, 0)
-        is_odd = (lengths < PLACEHOLDER) | ((lengths >= 0) & (lengths < _HEAD + _TAIL))
+        is_odd = (lengths < PLACEHOLDER) | ((lengths >= 0) & (lengths < HEAD + TAIL))
         if len(lengths) != rows or is_odd.any() or int(stored.sum()) != data_size:
             raise CorruptFile(path, f"its index of {len(lengths)} blobs does not fit {rows} rows and {data_size} bytes")
         ends = np.cumsum(stored)
@@ -133,11 +133,11 @@ def _values_of(data: bytes, lengths: npt.NDArray[np.int64], path: str) -> BlobVa
     parts: list[memoryview] = []
     for end, length in zip(ends[present].tolist(), stored[present].tolist(), strict=True):  # blobs are large
         record = view[end - length : end]
-        check = int.from_bytes(record[-_CHECK:], "little")
-        if bytes(record[:_HEAD]) != _MAGIC or zlib.crc32(record[:-_CHECK]) != check:
+        check = int.from_bytes(record[-CHECK:], "little")
+        if bytes(record[:HEAD]) != MAGIC or zlib.crc32(record[:-CHECK]) != check:
             raise CorruptFile(path, "the checksum of a blob differs")
-        parts.append(record[_HEAD:-_TAIL])
-    payload = np.where(present, stored - (_HEAD + _TAIL), 0)
+        parts.append(record[HEAD:-TAIL])
+    payload = np.where(present, stored - (HEAD + TAIL), 0)
     offsets = np.r_[0, np.cumsum(payload)].astype(np.int64)
     valid = pa.array(present).buffers()[1] if not present.all() else None
     buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))]

@@ -182,6 +182,11 @@ class RollingWriter:
                 continue  # no snapshot names the file, so orphan cleaning removes it later
         self._paths, self._done = [], []
 
+    @property
+    def size(self) -> int:
+        """Bytes of the current file; rows that are not encoded yet count with their decoded size."""
+        return int(self._pending_bytes) + (0 if self._sink is None else int(self._sink.position))
+
     def _group_rows(self) -> int:
         """Return the rows of the next row group: bounded by count, decoded bytes, and the remaining target size."""
         decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
@@ -489,6 +494,11 @@ class AppendFileWriter:
             StorageFull: the disk is full. After any error, every file of this writer is deleted.
         """
         self._rolling.write(batch)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the current file; rows that are not encoded yet count with their decoded size."""
+        return self._rolling.size
 
     @property
     def group_rows(self) -> Sequence[int]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, arrow_scalar, empty_table, numpy_array
+from lsm_core.arrays import arrow_array, arrow_scalar, empty_table, numpy_array, one_array
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.avro import with_record_root
 from lsm_core.format.binary_row import decode_row
@@ -695,6 +695,7 @@ def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence
 
 
 COLUMNS: Final = (ROW_ID, SEQUENCE_NUMBER)
+_BLOB_EXTENSION: Final = ".blob"
 
 
 def tracks_rows(store: TableStore) -> bool:
@@ -788,12 +789,22 @@ def number_by_snapshot(entries: pa.Table, snapshot_id: int) -> pa.Table:
     return entries
 
 
+def _names_row_ids(entries: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return a mask of the entries whose `_WRITE_COLS` name `_ROW_ID`: their files store the ids of their rows."""
+    columns = one_array(entries.column("write_cols"))
+    hits = pc.equal(pc.list_flatten(columns), ROW_ID)
+    mask = np.zeros(entries.num_rows, np.bool_)
+    mask[np.asarray(pc.list_parent_indices(columns).filter(hits))] = True
+    return mask
+
+
 def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Table, int]:
     """Assign row ids and sequence numbers to the files of one commit on a table with row tracking.
 
     Appended files get ``snapshot_id`` as their sequence number. Those without row ids get consecutive row ids from
     ``next_row_id`` on. A file that stores `_ROW_ID` and `_SEQUENCE_NUMBER` may have a largest sequence number of 0,
     because some row has none. It gets ``snapshot_id`` as its largest number, and as its smallest number if that is 0.
+    A file of BLOB values gets the row ids of the file before it that has the other columns of the same rows.
 
     Args:
         entries: the commit's entries (`ENTRY_SCHEMA`).
@@ -804,21 +815,36 @@ def assign(entries: pa.Table, snapshot_id: int, next_row_id: int) -> tuple[pa.Ta
         The numbered entries and the next free row id.
     """
     added = np.asarray(entries.column("kind")) == ADD
-    stores_columns = np.asarray(pc.is_valid(entries.column("write_cols")), np.bool_)
-    appended = (
-        added & ~stores_columns & np.asarray(pc.equal(pc.fill_null(entries.column("file_source"), -1), SOURCE_APPEND))
-    )
+    names_columns = np.asarray(pc.is_valid(entries.column("write_cols")), np.bool_)
+    stores_ids = names_columns & _names_row_ids(entries)
+    from_writer = np.asarray(pc.equal(pc.fill_null(entries.column("file_source"), -1), SOURCE_APPEND))
+    recorded_ids = entries.column("first_row_id")
+    needs_ids = added & from_writer & ~stores_ids & np.asarray(pc.is_null(recorded_ids))
+    appended = needs_ids | (added & from_writer & ~names_columns)
     min_numbers, max_numbers = (
         entries.column(name).to_numpy().copy() for name in ("min_sequence_number", "max_sequence_number")
     )
-    unnumbered = added & stores_columns & (max_numbers == 0)
+    unnumbered = added & names_columns & (max_numbers == 0)
     min_numbers[appended | (unnumbered & (min_numbers == 0))] = snapshot_id
     max_numbers[appended | unnumbered] = snapshot_id
-    recorded_ids = entries.column("first_row_id")
-    needs_ids = appended & np.asarray(pc.is_null(recorded_ids))
-    rows = np.where(needs_ids, entries.column("row_count").to_numpy(), 0)
+    is_blob = np.asarray(pc.ends_with(entries.column("file_name"), _BLOB_EXTENSION))
+    counts = entries.column("row_count").to_numpy()
+    rows = np.where(needs_ids & ~is_blob, counts, 0)
     ends = next_row_id + np.cumsum(rows)
-    first_row_ids = pc.if_else(pa.array(needs_ids), pa.array(ends - rows), recorded_ids)
+    starts = ends - rows
+    blobs = np.flatnonzero(needs_ids & is_blob)
+    if len(blobs):
+        # Files of BLOB values follow the file of the other columns of the same rows, column by column.
+        plain = np.flatnonzero(needs_ids & ~is_blob)
+        holder = plain[np.searchsorted(plain, blobs) - 1]
+        columns = pc.list_element(entries.column("write_cols").combine_chunks().take(pa.array(blobs)), 0)
+        column = np.asarray(columns.dictionary_encode().indices)
+        order = np.lexsort((blobs, column, holder))
+        before = np.cumsum(counts[blobs][order]) - counts[blobs][order]
+        begins = np.r_[True, (holder[order][1:] != holder[order][:-1]) | (column[order][1:] != column[order][:-1])]
+        offset = before - np.repeat(before[begins], np.diff(np.r_[np.flatnonzero(begins), len(order)]))
+        starts[blobs[order]] = starts[holder[order]] + offset
+    first_row_ids = pc.if_else(pa.array(needs_ids), pa.array(starts), recorded_ids)
     for name, values in (
         ("min_sequence_number", pa.array(min_numbers)),
         ("max_sequence_number", pa.array(max_numbers)),

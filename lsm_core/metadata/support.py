@@ -58,6 +58,7 @@ _SWITCHES_READ = {
     "query-auth.enabled": "query authorisation",
 }
 _MERGES_BRANCHES = "branch-merge.enabled"
+_NEW_ROW_IDS = "data-evolution.compaction.rewrite-row-ids"
 # Options that matter as soon as they are set.
 _SET_READ = {
     "scan.fallback-snapshot-branch": "fallback branches of chain tables",
@@ -377,7 +378,7 @@ def _unsupported_by_schema(
     for field in store.schema.fields:
         is_left_out = columns is not None and field.name not in columns and not _is_merge_column(store, field.name)
         refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
-        if purpose is not Purpose.WRITE and field.type.root is TypeRoot.BLOB and manifests.evolves(store):
+        if field.type.root is TypeRoot.BLOB and manifests.evolves(store):
             inline = next((key for key in _INLINE_BLOBS if field.name in _names_in(store, key)), None)
             if inline is not None and not is_left_out:
                 yield f"column '{field.name}' of '{inline}'"
@@ -391,6 +392,8 @@ def _unsupported_by_schema(
         yield from _unsupported_variants(store, purpose)
     if store.options.get("data-evolution.enabled") and not manifests.evolves(store):
         yield "data evolution without 'row-tracking.enabled', or with a primary key"
+    if purpose is Purpose.COMPACT and manifests.evolves(store) and store.options.get(_NEW_ROW_IDS):
+        yield f"compaction with '{_NEW_ROW_IDS}' = 'true', which Paimon 2.1 refuses: compactions keep row ids; unset"
     if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
         yield from _unsupported_clustering(store)
 

@@ -42,6 +42,11 @@ def row_range(file: DataFileMeta, path: str) -> tuple[int, int]:
     return file.first_row_id, file.first_row_id + file.row_count
 
 
+def blob_columns(store: TableStore) -> list[str]:
+    """Return the names of the BLOB columns of a data-evolution table, whose values are in files of their own."""
+    return [field.name for field in store.schema.fields if field.type.root is TypeRoot.BLOB]
+
+
 def without_blobs(store: TableStore) -> TableStore:
     """Return the table with the columns of its plain data files: all but the BLOB columns, whose values have own files.
 

@@ -15,7 +15,9 @@ from lsm_core.table.altering import FieldIds, as_type
 from lsm_core.table.option_changes import tidied, with_counts
 from lsm_core.table.schema_change import AnyType
 from lsm_core.table.validation import check_columns, validate
+from lsm_core.types import DataType, TypeRoot
 
+_BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 # Moved from the options into the schema's own members, as Paimon does at creation.
 _KEY_OPTIONS: Final = {"primary-key": "primary_keys", "partition": "partition_keys"}
 
@@ -96,7 +98,7 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     """Return the first schema of a new table.
 
     Primary key columns become NOT NULL, or nullable with `primary-key.nullable`, as in Paimon; all fields are numbered
-    from 0.
+    from 0. Binary columns of `blob-field` become BLOB columns.
 
     Raises:
         InvalidSchema: columns or keys cannot be a table's; the error names table and column.
@@ -120,10 +122,13 @@ def new_table_schema(definition: Schema, name: str, clock: Clock) -> TableSchema
     columns = tuple(_columns(definition.fields, name))
     check_columns(columns, name)
     nullable_key = str(options.get("primary-key.nullable", "")).strip().lower() == "true"
+    blobs = {name.strip() for name in str(options.get("blob-field", "")).split(",")}
     fields = []
     for column in columns:
         is_key = column.name in definition.primary_keys
         kind = replace(column.type, nullable=nullable_key if is_key else column.type.nullable)
+        if column.name in blobs and kind.root in _BYTES:  # as Paimon's Spark and Flink catalogs do
+            kind = DataType(TypeRoot.BLOB, nullable=kind.nullable)
         # A column takes its id before the fields inside it do.
         fields.append(replace(column, id=ids.take(), type=ids.number(kind)))
     schema = TableSchema(

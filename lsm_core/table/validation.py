@@ -110,6 +110,8 @@ def validate(
     _check_reading(options, table, {} if before is None else before.options, followed)
     _check_formats(schema, options, table, set() if before is None else set(_names(before)))
     _check_files(schema, options, table, before)
+    if before is None:
+        _check_blobs(schema, options, table)
 
 
 def check_columns(fields: Sequence[DataField], table: str) -> None:
@@ -295,6 +297,31 @@ def _check_merging(schema: TableSchema, options: TableOptions, table: str) -> No
         raise InvalidOption(
             "data-evolution.enabled", "true", "false, or true together with 'row-tracking.enabled'", table
         )
+
+
+def _check_blobs(schema: TableSchema, options: TableOptions, table: str) -> None:
+    """Check the BLOB columns of a new table.
+
+    Raises:
+        InvalidSchema: all columns are BLOB, or a partition column is.
+        InvalidOption: the table has no data evolution, or `blob-field` names another column.
+
+    Source: Java `SchemaValidation.validateBlobFields`.
+    """
+    blobs = [field.name for field in schema.fields if field.type.root is TypeRoot.BLOB]
+    for name in filter(None, (part.strip() for part in str(options.get("blob-field") or "").split(","))):
+        if name not in blobs:
+            raise InvalidOption("blob-field", name, "columns of type BLOB, BYTES or BINARY", table)
+    if not blobs or schema.primary_keys:
+        return
+    if not options.get("data-evolution.enabled"):
+        accepted = f"true, with 'row-tracking.enabled', in a table with a BLOB column ('{blobs[0]}')"
+        raise InvalidOption("data-evolution.enabled", "false", accepted, table)
+    if len(blobs) == len(schema.fields):
+        raise InvalidSchema(f"table {table}: all columns are BLOB; add a column of another type")
+    for name in blobs:
+        if name in schema.partition_keys:
+            raise InvalidSchema(f"table {table}: partition column '{name}' is BLOB; partition by another column")
 
 
 def check_manifest_sort(schema: TableSchema, options: TableOptions, table: str) -> None:

@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, SpilledRun
+from lsm_core.files.blob_writer import BlobRowsWriter
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.metadata.manifests import evolves
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.evolution import blob_columns
 from lsm_core.write.key_value import BufferPool
 
 _SPILLED_ROWS: Final = 65_536
@@ -36,7 +39,7 @@ class AppendBucket:
         self.partition, self.bucket, self.total_buckets = partition, bucket, total_buckets
         self._next = first_sequence
         self._buffer: list[pa.Table] = []
-        self._writer: AppendFileWriter | KeyValueFileWriter | None = None
+        self._writer: AppendFileWriter | KeyValueFileWriter | BlobRowsWriter | None = None
         self._spilled: deque[tuple[BufferPool, SpilledRun]] = deque()
         self.files: list[DataFileMeta] = []
         self.buffered_bytes = 0
@@ -90,8 +93,10 @@ class AppendBucket:
             self._writer.write(batch)
         self._next += rows.num_rows
 
-    def _new_writer(self) -> AppendFileWriter | KeyValueFileWriter:
+    def _new_writer(self) -> AppendFileWriter | KeyValueFileWriter | BlobRowsWriter:
         place = self.partition, self.bucket, self.total_buckets
+        if evolves(self._store) and (blobs := blob_columns(self._store)):
+            return BlobRowsWriter(self._store, *place, file_source=SOURCE_APPEND, blobs=blobs)
         return AppendFileWriter(self._store, *place, file_source=SOURCE_APPEND, first_sequence=self._next)
 
     def release(self) -> None:

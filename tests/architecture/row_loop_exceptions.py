@@ -25,6 +25,7 @@ ALLOWED: dict[str, str] = {
     "files/shredded_variants.py: _plain_variants": "one encoded value per shredded variant: no kernel joins bytes of several columns to a variant",
     "files/shredded_variants.py: _offsets": "the offsets of the fields of one variant",
     "files/shredded_variants.py: unshred": "two offsets of a column of lists or maps",
+    "files/blob_writer.py: _require_values": "one verdict for each array of values",
     "files/blob_reader.py: _values_of": "one record per blob of at most 16 MiB or 4,096 blobs, each with a checksum to compute",
     "read/lookup/key_routing.py: buckets_of": "the newest file of a bucket",
     "read/lookup/key_routing.py: __init__": "one item per partition of the keys asked for",

@@ -124,6 +124,12 @@ def test_a_sort_is_refused_as_it_would_change_the_row_ids(catalog: Catalog) -> N
         catalog.table("db.merged").compact(order_by=["k"])
 
 
+def test_new_row_ids_are_refused_as_by_newer_java(catalog: Catalog) -> None:
+    table = catalog.table("db.merged").copy({"data-evolution.compaction.rewrite-row-ids": "true"})
+    with pytest.raises(UnsupportedFeature, match="compactions keep row ids"):
+        table.compact(full=True)
+
+
 def older_value(batch: pa.RecordBatch) -> pa.RecordBatch:
     place = batch.schema.get_field_index("aa")
     kind = batch.schema.field(place).type

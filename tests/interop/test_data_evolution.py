@@ -101,7 +101,7 @@ class Life:
         column, value = random.choice(
             [("a", "42"), ("b", "k * 10"), ("s", "'new'"), *([("x", "X'0102'")] if self.blobs else [])]
         )
-        if what == "insert" or (what == "append" and self.blobs):
+        if what == "insert":
             rows = [self.row() for _ in range(random.randrange(1, 6))]
             values = ", ".join(f"({', '.join(map(self.literal, (row.get(c) for c in self.columns)))})" for row in rows)
             self.sql(f"INSERT INTO {self.name} VALUES {values}")
@@ -109,6 +109,7 @@ class Life:
             rows = [self.row() for _ in range(random.randrange(1, 6))]
             self.told.append(f"dredge appends {rows}")
             fields = [("p", pa.int32()), ("k", pa.int32()), ("a", pa.int32()), ("b", pa.int64()), ("s", pa.string())]
+            fields += [("x", pa.binary())] if self.blobs else []
             self.table.write(pa.Table.from_pylist(rows, pa.schema(fields)), compact=False)
         elif what == "merge":
             source = f"(SELECT k, CAST({'a' if column == 'x' else column} AS STRING) AS o FROM {self.name} WHERE {condition})"
@@ -119,7 +120,7 @@ class Life:
             self.sql(f"UPDATE {self.name} SET {column} = {value} WHERE {condition}")
         elif what == "compact":
             self.sql(f"CALL sys.compact(table => '{self.name}')")
-        elif what == "merge here" and column != "x" and not self.blobs:
+        elif what == "merge here":
             extra = " WHEN NOT MATCHED THEN INSERT (p, k, a) VALUES (0, y.k, 7)" if random.random() < 0.5 else ""
             delete = "WHEN MATCHED AND t.a = 3 THEN DELETE " if self.vectors and random.random() < 0.5 else ""
             others = f"SELECT k FROM {self.name} WHERE {condition} UNION ALL SELECT {self.next_key + 1} AS k"
@@ -129,9 +130,9 @@ class Life:
                 f"MERGE INTO {self.name} t USING (SELECT DISTINCT k FROM ({others}) z) y ON t.k = y.k "
                 f"{delete}WHEN MATCHED THEN UPDATE SET {column} = {new}{extra}"
             )
-        elif what == "update here" and column != "x" and not self.blobs:
+        elif what == "update here":
             self.here(f"UPDATE {self.name} SET {column} = {value} WHERE {condition}")
-        elif what == "delete here" and self.vectors and not self.blobs:
+        elif what == "delete here" and self.vectors:
             self.here(f"DELETE FROM {self.name} WHERE {condition}")
         elif what == "compact here":
             self.compact_as_spark()

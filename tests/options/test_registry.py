@@ -180,7 +180,6 @@ _INERT = (Effect.NOT_ACTED_ON, Effect.OTHER_KIND)
 _NAMED_ONLY = {
     "blob-descriptor-field",
     "blob-external-storage-field",
-    "blob-field",
     "blob-view-field",
     "upsert-key",
     "vector-field",

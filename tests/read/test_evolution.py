@@ -97,7 +97,6 @@ def test_rewrites_and_changes_are_refused_by_name(catalog: Catalog) -> None:
         lambda: table.delete([("k", "=", 1)]),
         lambda: table.incremental(1, 2),
         lambda: table.new_stream_scan(),
-        lambda: catalog.table("db.blobs").write(pa.table({"k": pa.array([20], pa.int32())})),
     ]
     for action in refused:
         with pytest.raises(UnsupportedFeature, match=r"data-evolution\.enabled|BLOB"):

@@ -23,6 +23,7 @@ from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lsm_core.files import AppendFileWriter
 from lsm_core.files.blob_reader import is_blob_file
+from lsm_core.files.blob_writer import BlobFileWriter
 from lsm_core.files.vector_writer import change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
@@ -34,7 +35,7 @@ from lsm_core.metadata.manifests import with_row_ids
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_current
 from lsm_core.read import Scan, Split
-from lsm_core.read.evolution import group_files, read_evolved, row_range
+from lsm_core.read.evolution import blob_columns, group_files, read_evolved, row_range
 from lsm_core.read.predicate import Predicate
 from lsm_core.types import TypeRoot
 from lsm_core.write.row_changes.append_parts import (
@@ -82,9 +83,9 @@ class ColumnChange(AppendChange):
                     matches = [*self._matches(group)]
                     if not any(mask.any() for mask in matches):
                         continue
-                    file, removed = self._write_columns(group, matches)
-                    if file is not None:
-                        messages.append(CommitMessage(*place, self.totals[place], new_files=(file,)))
+                    written, removed = self._write_columns(group, matches)
+                    if written:
+                        messages.append(CommitMessage(*place, self.totals[place], new_files=tuple(written)))
                     if removed is not None:
                         marked.setdefault(place, {})[group.anchor.file_name] = removed
         return PartOfChange(messages, marked)
@@ -104,8 +105,10 @@ class ColumnChange(AppendChange):
 
     def _write_columns(
         self, group: _Group, matches: Sequence[Mask]
-    ) -> tuple[DataFileMeta | None, DeletionVector | None]:
-        """Return the file with the changed columns of a group, and the deleted rows; each None if there is no change.
+    ) -> tuple[list[DataFileMeta], DeletionVector | None]:
+        """Return the files with the changed columns of a group, and the deleted rows or None.
+
+        In files of BLOB values, unchanged rows have placeholders, which stand for the values in older files.
 
         Args:
             group: the group.
@@ -113,13 +116,10 @@ class ColumnChange(AppendChange):
         """
         store, assignments, matching = self.store, self.assignments, np.concatenate(matches)
         if assignments is None:
-            return None, group.mark(np.flatnonzero(matching))
-        columns = [name for name in store.schema.field_names if name in (self.values or ())]
-        writer = AppendFileWriter(
-            store, *group.place, self.totals[group.place], file_source=SOURCE_APPEND, columns=columns, rolls=False
-        )
+            return [], group.mark(np.flatnonzero(matching))
         removed: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         at, updated = 0, False
+        writer = _ColumnWriter(store, group, self.totals[group.place], list(self.values or ()))
         try:
             for batch in group.rows(list(store.schema.field_names), without=self._unused_blobs()):
                 mask = matching[at : at + batch.num_rows]
@@ -128,22 +128,16 @@ class ColumnChange(AppendChange):
                     removed.append(np.flatnonzero(delete & mask) + at)
                     mask = mask & ~delete
                 updated = updated or bool(mask.any())
-                writer.write((assignments.apply_where(batch, mask) if mask.any() else batch).select(columns))
+                writer.write(assignments.apply_where(batch, mask) if mask.any() else batch, mask)
                 at += batch.num_rows
-            files = writer.close() if updated and columns else []
-            if not files:
+            files = writer.close() if updated else []
+            if not updated:
                 writer.abort()
-            elif len(files) > 1:
-                feature = f"values that a file of format '{store.options.file_format}' cannot store"
-                raise UnsupportedFeature(f"{feature}: set 'file.format' = 'parquet'", store.name)
         except BaseException:
             writer.abort()
             raise
-        written = [
-            replace(file, first_row_id=group.start, min_sequence_number=0, max_sequence_number=0) for file in files
-        ]
         marks = np.concatenate([*removed, np.zeros(0, np.int64)]).astype(np.int64)
-        return (written[0] if written else None), (group.mark(marks) if len(marks) else None)
+        return files, (group.mark(marks) if len(marks) else None)
 
     def _unused_blobs(self) -> frozenset[str]:
         """Return the nullable BLOB columns that the new values do not read."""
@@ -214,21 +208,58 @@ class _Group:
         return DeletionVector.union([DeletionVector.of(positions), *([] if self.deleted is None else [self.deleted])])
 
 
-def require_changeable(store: TableStore, values: Mapping[str, Any] | None, *, deletes: bool) -> None:
-    """Check that the columns of a data-evolution table can be changed, and its rows deleted.
+class _ColumnWriter:
+    """Writer of the changed columns of one group: one file of plain columns, and files of each BLOB column."""
 
-    Args:
-        store: the table.
-        values: new values by column, or None for a DELETE.
-        deletes: whether rows are deleted.
+    def __init__(self, store: TableStore, group: _Group, total_buckets: int, columns: Sequence[str]) -> None:
+        blobs = set(blob_columns(store))
+        self._store, self._start = store, group.start
+        self._plain = [name for name in store.schema.field_names if name in columns and name not in blobs]
+        self._writer = AppendFileWriter(
+            store, *group.place, total_buckets, file_source=SOURCE_APPEND, columns=self._plain, rolls=False
+        )
+        self._blobs = {
+            name: BlobFileWriter(store, *group.place, name, SOURCE_APPEND) for name in columns if name in blobs
+        }
 
-    Raises:
-        UnsupportedFeature: a column has BLOB values, or rows cannot be marked as deleted.
-    """
-    for name in values or ():
-        if store.schema.field(name).type.root is TypeRoot.BLOB:
-            raise UnsupportedFeature(f"UPDATE of the BLOB column '{name}'", store.name)
-    if deletes and not store.options.deletion_vectors_enabled:
+    def write(self, batch: pa.RecordBatch, changed: Mask) -> None:
+        """Write the changed columns of rows of the table; BLOB values only of the ``changed`` rows."""
+        if self._plain:
+            self._writer.write(batch.select(self._plain))
+        for name, writer in self._blobs.items():
+            values = batch.column(name)
+            writer.write(pc.if_else(pa.array(changed), values, pa.scalar(None, values.type)), ~changed)
+
+    def close(self) -> list[DataFileMeta]:
+        """Return the written files with the row ids of the group.
+
+        Raises:
+            UnsupportedFeature: the plain columns do not fit into one file of the table's format.
+        """
+        files = self._writer.close()
+        if len(files) > 1:
+            feature = f"values that a file of format '{self._store.options.file_format}' cannot store"
+            raise UnsupportedFeature(f"{feature}: set 'file.format' = 'parquet'", self._store.name)
+        placed = [
+            replace(file, first_row_id=self._start, min_sequence_number=0, max_sequence_number=0) for file in files
+        ]
+        for writer in self._blobs.values():
+            at = self._start
+            for file in writer.close():
+                placed.append(replace(file, first_row_id=at))
+                at += file.row_count
+        return placed
+
+    def abort(self) -> None:
+        """Delete the written files."""
+        self._writer.abort()
+        for writer in self._blobs.values():
+            writer.abort()
+
+
+def require_deletable(store: TableStore) -> None:
+    """Raise UnsupportedFeature if rows of a data-evolution table cannot be marked as deleted."""
+    if not store.options.deletion_vectors_enabled:
         reason = "set 'deletion-vectors.enabled' = 'true'"
         feature = "DELETE with 'data-evolution.enabled' = 'true' without deletion vectors"
         raise UnsupportedFeature(f"{feature}: {reason}", store.name)
@@ -256,12 +287,12 @@ def change(
         The id of the snapshot, or None if nothing changed.
 
     Raises:
-        UnsupportedFeature: a column has BLOB values, or rows cannot be marked as deleted.
+        UnsupportedFeature: rows cannot be marked as deleted.
         InvalidData: a new value does not fit its column.
         CommitConflict: other commits changed the same rows at each attempt.
     """
-    deletes = values is None or (isinstance(values, ComputedValues) and values.deleted is not None)
-    require_changeable(store, values, deletes=deletes)
+    if values is None or (isinstance(values, ComputedValues) and values.deleted is not None):
+        require_deletable(store)
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _change(store, plan(), predicate, values, run, additions)
