@@ -122,8 +122,8 @@ def require_same(file_io: FileIO, root: str, name: str, opened: TableSchema, bra
 
 def replaced_text(name: str) -> str:
     """Return the error message for a folder that now contains a different table than when it was opened."""
-    reason = "was replaced since it was opened: it was dropped and created again, or has another history"
-    return f"table {name} {reason}; open it again"
+    reason = "it was dropped and created again, or has another history, as after a fast-forward"
+    return f"table {name} was replaced since it was opened: {reason}; open it again"
 
 
 def latest_schema(file_io: FileIO, root: str, branch: str = "main") -> TableSchema | None:

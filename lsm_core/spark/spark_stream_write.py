@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from lsm_core.clock import utc_text
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.history import LastOfUser, latest_of_user
 from lsm_core.errors import (
@@ -26,18 +27,20 @@ from lsm_core.errors import (
     DredgeError,
     InvalidOption,
     PlanStale,
+    TableNotFound,
     UnsupportedFeature,
 )
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.actions.expire_partitions import ExpiryAtCommit
 from lsm_core.maintenance.apply import apply_plan
 from lsm_core.metadata import snapshots
-from lsm_core.metadata.store import BucketMode, TableStore
+from lsm_core.metadata.store import BucketMode, TableStore, list_schema_ids, load_schema
 from lsm_core.spark.spark_columns import names_in_table
 from lsm_core.spark.spark_tasks import OfOneRelease, TaskOutcome, decode, encode, raise_first, raises_typed_errors
 from lsm_core.spark.spark_write import WriteJob, kind_column_of, runner_beside_driver, task_number
 from lsm_core.spark.table_writer import write_gathered, write_or_leave
 from lsm_core.spark.write_folder import WriteFolder
+from lsm_core.storage import file_io_for
 from lsm_core.table.writing import StreamCommit, after_commit
 from lsm_core.write import BucketHistory
 
@@ -54,6 +57,17 @@ _COMPACTIONS: Final = ("follow", "none", "minor", "full")
 _QUERY: Final = "spark.query-id"
 _RUN: Final = "spark.run-id"
 _MOST_LOOKED_AT: Final = 1_000
+
+
+def _began_ms(checkpoint: str) -> int | None:
+    """Return the time at which Spark created a checkpoint (epoch ms), or None if it is not known."""
+    if not checkpoint:
+        return None
+    try:
+        file_io, place = file_io_for(checkpoint)
+        return next((status.mtime_ms for status in file_io.list_dir(place) if status.name == "metadata"), None)
+    except (DredgeError, OSError):
+        return None  # a checkpoint in a file system that only Spark knows
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
         self._named = options.get(QUERY_ID)
         if self._named is not None and not self._named.strip():
             raise InvalidOption(QUERY_ID, self._named, "a name of the query's own", store.name)
+        self._checkpoint = options.get("checkpointlocation", "")
         self._compaction = options.get(COMPACTION, "follow").lower()
         if self._compaction not in _COMPACTIONS:
             raise InvalidOption(COMPACTION, self._compaction, ", ".join(_COMPACTIONS), store.name)
@@ -152,6 +167,7 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             CommitConflict: A concurrent commit changed the same files, or a second query uses the same commit user. The
                 epoch's files are deleted.
             CommitUnknown: The outcome of the commit is not known; the files are kept.
+            TableNotFound: The table was created again since the query began, so it lacks the rows of earlier epochs.
         """
         epochs = [message for message in messages if isinstance(message, EpochMessage)]
         if not epochs:
@@ -175,6 +191,8 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             done = latest_of_user(store, user)
             if done is not None:
                 self._require_own(done, user, of, epoch)
+            elif epoch > 0:
+                self._require_older_table(epoch)
             if done is not None and done.identifier >= epoch:
                 abort(store, commit_messages)
                 return
@@ -252,6 +270,24 @@ class StreamWriter(OfOneRelease, DataSourceStreamArrowWriter):
             outcomes += [TaskOutcome(task, data) for data in message.messages]
             outcomes += [TaskOutcome(task, error=decode(message.failure, title))] if message.failure else []
         return outcomes
+
+    def _require_older_table(self, epoch: int) -> None:
+        """Raise TableNotFound if the table was created after the query, whose earlier epochs the table then lacks.
+
+        The query began when Spark wrote the file `metadata` of its checkpoint. Without that file the check is omitted.
+        """
+        store = self._store
+        began_ms = _began_ms(self._checkpoint)
+        ids = list_schema_ids(store.file_io, store.root)
+        if began_ms is None or not ids:
+            return
+        created_ms = load_schema(store.file_io, store.root, ids[0]).time_millis
+        if created_ms > began_ms:
+            raise TableNotFound(
+                f"table {store.name} was created again since its query began ({utc_text(created_ms)}, after "
+                f"{utc_text(began_ms)}), so it lacks the rows of the epochs before {epoch}; start the query with a new "
+                f"checkpoint in place of {self._checkpoint}"
+            )
 
     def _require_own(self, done: LastOfUser, user: str, of: EpochMessage, epoch: int) -> None:
         """Raise CommitConflict if a second query, or a second run of this query, uses the same commit user.

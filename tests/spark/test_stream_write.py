@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from lsm_core.errors import (
     InvalidData,
     InvalidOption,
     InvalidSchema,
+    TableNotFound,
     UnsupportedFeature,
 )
 from lsm_core.format.snapshot import CommitKind
@@ -82,6 +84,29 @@ def test_a_replay_leaves_no_file_behind(tmp_path: Path) -> None:
     write_epoch(table, 0, [some([1, 2])], run="another")
     assert data_files(tmp_path) == set(live_paths(table))
     assert len(table.snapshots()) == 1
+
+
+@pytest.mark.parametrize("named", [{}, {"write__stream__query_id": "mine"}])
+def test_a_query_does_not_continue_into_a_table_that_was_created_again(tmp_path: Path, named: dict[str, str]) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    began = 1_704_067_200_000
+    with mock.patch.object(SystemClock, "now_ms", return_value=began):
+        table = make_table(tmp_path / "wh", fields=FIELDS)
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text("{}")
+    os.utime(checkpoint / "metadata", (began / 1000 + 1, began / 1000 + 1))
+    options = {"checkpointlocation": f"file:{checkpoint}", **named}
+    write_epoch(table, 0, [some([])], **options)  # commits nothing
+    write_epoch(table, 1, [some([1])], **options)
+    write_epoch(table, 2, [some([2])], **options)
+    Catalog(tmp_path / "wh").drop_table("db.t")
+    again = make_table(tmp_path / "wh", fields=FIELDS)
+    with pytest.raises(TableNotFound, match=r"db\.t was created again since its query began .* before 3; start .* new"):
+        write_epoch(again, 3, [some([3])], **options)
+    assert again.latest_snapshot() is None
+    assert data_files(tmp_path) == set()
+    write_epoch(again, 0, [some([1])], **{**options, "checkpointlocation": str(tmp_path / "new")})
+    assert held(again) == {1: "a1"}
 
 
 def test_kinds_of_rows_come_with_them(tmp_path: Path) -> None:
