@@ -58,6 +58,7 @@ class Project:
         repository = dg.load_from_defs_folder(path_within_project=folder).get_repository_def()
         with allow_early_features():  # Dagster copies what components give it, with its own beta parameters
             repository.load_all_definitions()
+            assert repository.asset_graph.get_all_asset_keys()
         return repository
 
     def commit(self) -> None:
