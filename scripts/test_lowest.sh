@@ -1,5 +1,6 @@
 #!/bin/sh
-# The fast tests with the lowest versions that pyproject.toml allows, in an environment of their own (build/lowest). Needs uv on the path.
+# The fast tests and those of SQL, the command line and Spark, with the lowest versions that pyproject.toml allows, in an environment of
+# their own (build/lowest). Needs uv on the path. Arguments are passed to pytest.
 set -eu
 command -v uv >/dev/null 2>&1 || { echo 'test_lowest: uv is not on the path (pip install uv)' >&2; exit 1; }
 
@@ -11,4 +12,14 @@ uv pip compile pyproject.toml --all-extras --resolution lowest-direct --python "
 uv pip install --quiet --python "$environment/bin/python" -r "$environment/lowest.txt"
 uv pip install --quiet --python "$environment/bin/python" --no-deps -e .
 # The newest indirect packages deprecate what the oldest direct ones use (typer 0.19 with click 8.5), so those warnings are no errors here.
-DREDGE_PYTHON=$environment/bin/python exec sh scripts/test_fast.sh -W ignore::DeprecationWarning "$@"
+DREDGE_PYTHON=$environment/bin/python
+export DREDGE_PYTHON
+sh scripts/test_fast.sh -W ignore::DeprecationWarning tests/cli tests/sql tests/storage tests/write tests/files "$@"
+# PySpark 4.1 leaves sockets open.
+files=
+for name in compact connect names_and_frames reads row_changes source sql_values stream_write write; do
+    files="$files tests/spark/test_$name.py"
+done
+# shellcheck disable=SC2086 # a list of files
+exec "$DREDGE_PYTHON" -m pytest $files -W ignore::DeprecationWarning -W ignore::ResourceWarning \
+    -W ignore::pytest.PytestUnraisableExceptionWarning --durations=5 -n "${DREDGE_TEST_PROCESSES:-2}" --dist loadscope "$@"

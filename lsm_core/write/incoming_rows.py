@@ -139,7 +139,9 @@ def _rows_of_lazy_frame(frame: Any) -> pa.RecordBatchReader:
     schema = frame.collect_schema().to_frame().to_arrow().schema
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for part in frame.collect_batches():
+        # Before Polars 1.34 a lazy frame is collected whole.
+        parts = frame.collect_batches() if hasattr(frame, "collect_batches") else (frame.collect(),)
+        for part in parts:
             yield from part.to_arrow().cast(schema).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -50,8 +50,16 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def submitted(wheel: Path, python: Path, folder: Path, master: str, *arguments: str, **conf: str) -> dict[str, Any]:
-    """What `submitted_job.py` answers."""
+def submitted(
+    wheel: Path,
+    python: Path,
+    folder: Path,
+    master: str,
+    *arguments: str,
+    program: str = "submitted_job.py",
+    **conf: str,
+) -> dict[str, Any]:
+    """What a program of this folder answers."""
     import pyspark
 
     environment = {
@@ -69,7 +77,7 @@ def submitted(wheel: Path, python: Path, folder: Path, master: str, *arguments: 
     ]
     for key, value in {**CONF, **conf}.items():
         command += ["--conf", f"{key}={value}"]
-    job = str(Path(__file__).with_name("submitted_job.py"))
+    job = str(Path(__file__).with_name(program))
     done = subprocess.run(
         [*command, job, *arguments],
         cwd=folder,
@@ -98,6 +106,17 @@ def test_a_python_without_dredge_writes_and_reads_by_the_wheel_of_py_files(
     assert task["spills"] is True
     assert task["secret"] == SECRET
     assert (result["keys"], result["new"], result["staged"], result["commits"]) == (400, 0, [], ["APPEND"])
+
+
+@pytest.mark.soak
+def test_a_job_maintains_a_table_with_modules_of_the_platform(wheel: Path, python: Path, tmp_path: Path) -> None:
+    """Templates and settings of the platform are read from the wheel, which stays a ZIP file."""
+    answer = submitted(wheel, python, tmp_path, "local[2]", str(tmp_path / "house"), program="platform_job.py")
+    assert answer["platform"].startswith(str(wheel))
+    assert (answer["success"], answer["report"], answer["page"]) == (True, 0, True)
+    assert answer["keys"] == [0, 1, 2, 10]
+    assert answer["kinds"] == ["APPEND", "APPEND", "APPEND", "COMPACT"]
+    assert answer["spark_jobs"] >= 1
 
 
 @pytest.mark.soak

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,9 +19,9 @@ NAMES = {"lsm_core", "dredge"}
 LINKS = ("orchestration", "platform_core", "assets", "checks")
 
 
-def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+def _run(command: list[str], folder: Path, environment: dict[str, str] | None = None, seconds: float = 120) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -93,6 +95,64 @@ def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, 
     assert "db.t</button>" in (tmp_path / "report.html").read_text()
 
 
+def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """The tests of the wheel thus hold for an installation from source, whose folders are no links."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d"]
+    _run([*build, str(tmp_path), "-t", "sdist"], ROOT)
+    (source,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        assert [member.name for member in archive if member.issym() or member.islnk()] == []
+        archive.extractall(tmp_path / "source", filter="data")
+    (folder,) = (tmp_path / "source").iterdir()
+    _run([*build, str(tmp_path), "-t", "wheel"], folder)
+    (rebuilt,) = tmp_path.glob("*.whl")
+    assert _checksums(rebuilt) == _checksums(wheel)
+
+
+def _checksums(wheel: Path) -> dict[str, int]:
+    return {entry.filename: entry.CRC for entry in zipfile.ZipFile(wheel).infolist()}
+
+
+_HELP = """\
+import contextlib, importlib.metadata, io, json
+from lsm_core.cli import app
+names = [*app._VERBS, *app._load_action_verbs(), *(e.name for e in importlib.metadata.entry_points(group="dredge.verbs"))]
+outcomes = {}
+for name in names:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = app.run([name, "--help"])
+    outcomes[name] = (code, "Usage:" in printed.getvalue() and name in printed.getvalue())
+print(json.dumps(outcomes))
+"""
+
+
+def test_every_verb_has_its_help(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    outcomes = json.loads(_run([str(python), "-c", _HELP], tmp_path, environment))
+    assert {"status", "compact", "undo", "sql", "demo", "policy", "report", "simulate"} <= set(outcomes)
+    assert {name: outcome for name, outcome in outcomes.items() if outcome != [0, True]} == {}
+
+
+def test_a_table_lives_by_the_command_alone(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Creation, writes, compaction, reading and checks, without a line of Python."""
+    (tmp_path / "warehouse").mkdir()
+    environment |= {"DREDGE_WAREHOUSE": "warehouse", "DREDGE_COMPACTION_INLINE": "never"}
+
+    def dredge(*arguments: str) -> str:
+        return _run([str(python.with_name("dredge")), *arguments], tmp_path, environment)
+
+    def sql(statement: str) -> str:
+        return dredge("sql", statement, "--engine", "local", "--json")
+
+    sql("CREATE DATABASE db")
+    sql("CREATE TABLE db.t (k INT NOT NULL, v STRING) TBLPROPERTIES ('primary-key' = 'k', 'bucket' = '1')")
+    sql("INSERT INTO db.t VALUES (1, 'a'), (2, 'b')")
+    sql("INSERT INTO db.t VALUES (2, 'c')")
+    assert "verified: V2" in dredge("compact", "db.t", "--full")
+    rows = json.loads(sql("SELECT k, v FROM db.t ORDER BY k"))["rows"]
+    assert rows == [{"k": 1, "v": "a"}, {"k": 2, "v": "c"}]
+    assert "failed" not in dredge("check", "db.t")
+
+
 def test_the_platform_loads_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     look = (
         "import lsm_core, dredge, dredge.orchestration.definitions as platform\n"
@@ -157,3 +217,43 @@ def test_a_project_with_folders_of_the_same_names_is_joined(
     printed = _run([str(python), "load.py"], root, {**environment, "PYTHONPATH": str(root / "src")}).splitlines()
     assert {"report", "wh/shop/orders", "wh/shop/orders_layout"} <= set(printed)
     assert printed[-2:] == ["True", "assets checks orchestration"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_the_commands_of_dagster_take_the_component(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    """`create-dagster` and `dg` come from the package index, into the environment of the wheel."""
+    import dagster
+
+    pins = [f"{name}=={dagster.__version__}" for name in ("create-dagster", "dagster-dg-cli")]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet"]
+    _run([*pip, *pins], tmp_path, seconds=600)
+    folder = str(python.parent)
+    environment |= {"PATH": f"{folder}{os.pathsep}{environment['PATH']}", "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    environment |= {"HOME": str(tmp_path), "PYTHONPATH": "src", "COLUMNS": "200"}
+    _run([f"{folder}/create-dagster", "project", "lake", "--no-uv-sync"], tmp_path, environment)
+    root = tmp_path / "lake"
+    for package in ("assets", "checks", "orchestration"):
+        (root / "src" / package).mkdir()
+        (root / "src" / package / "__init__.py").write_text('OWNER = "lake"\n')
+    (root / "src" / "lake" / "defs" / "reports.py").write_text(_OWN)
+    create = (
+        "import pyarrow as pa; from lsm_core import Catalog\n"
+        "Catalog('wh').create_table('shop.orders', pa.schema([('k', pa.int64())]), create_database=True)"
+    )
+    _run([str(python), "-c", create], root, environment)
+
+    def dg(*arguments: str) -> str:
+        return _run([f"{folder}/dg", *arguments], root, environment, 300)
+
+    assert "dredge.PaimonWarehouse" in dg("list", "components")
+    dg("scaffold", "defs", "dredge.PaimonWarehouse", "tables", "--warehouse", "wh")
+    written = root / "src" / "lake" / "defs" / "tables" / "defs.yaml"
+    assert written.read_text().split() == ["type:", "dredge.PaimonWarehouse", "attributes:", "warehouse:", "wh"]
+    assert "All definitions loaded successfully" in dg("check", "defs")
+    assets = {asset["asset_key"] for asset in json.loads(dg("list", "defs", "--json"))["assets"]}
+    assert {"report", "wh/shop/orders", "wh/shop/orders_layout", "wh/warehouse_health"} <= assets
+    dg("launch", "--assets", "report")
+    written.write_text(f"{written.read_text()}  runner: flink\n")
+    with pytest.raises(AssertionError, match="'spark', 'local' or 'pipes'"):
+        dg("check", "defs")

@@ -11,7 +11,6 @@ from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lsm_core import Table
 from lsm_core.spark.data_source import TableSource
@@ -51,6 +50,8 @@ def rows(source: Any, epoch: Epoch) -> list[list[tuple[Any, ...]]]:
 
 def epochs(source: Any, start: Offset | None = None, *, everything: bool = False) -> Iterator[Epoch]:
     """Yield the epochs of a query until no data is new; ``everything`` ignores limits, as `Trigger.Once` does."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable  # Spark 4.2
+
     at = source.initialOffset() if start is None else start
     while True:
         end = source.latestOffset(at, ReadAllAvailable() if everything else source.getDefaultReadLimit())

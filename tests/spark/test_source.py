@@ -239,9 +239,8 @@ def test_a_failed_sink_leaves_no_file_and_no_snapshot(spark: Any, tmp_path: Path
 def test_bad_options_are_named(tmp_path: Path, options: dict[str, str | None], part: str) -> None:
     table = make_table(tmp_path)
     table.write(rows([1]))
-    own = from_arrow_schema(
-        spark_arrow_schema(table.schema.fields, table.name)
-    )  # Spark hands over what `schema` said, parsed
+    # Spark hands over what `schema` said, parsed.
+    own = from_arrow_schema(spark_arrow_schema(table.schema.fields, table.name), prefer_timestamp_ntz=True)
     chosen = {"warehouse": str(tmp_path), "table": "db.t", **options}
     source = TableSource({key: value for key, value in chosen.items() if value is not None})
     with pytest.raises(DredgeError, match=part):
