@@ -32,6 +32,7 @@ from bench import (
     reading,
     recovery,
     repeating_text,
+    rest,
     scale,
     sensor_ticks,
     sorting,
@@ -192,6 +193,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
             "merge-on-read and compaction in an object store on loopback against a disk, requests per file, obstore "
             "beside pyarrow.fs"
         ),
+    ),
+    "rest": (
+        rest.run,
+        "a warehouse behind Paimon's REST catalog server against a folder: commits, listings, load; --rows is the tables",
     ),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
     "compact-memory-table": (

@@ -249,6 +249,32 @@ class SnapshotPublisher(Protocol):
         """
         ...
 
+    def drop_branch(self, branch: str) -> None:
+        """Delete a branch; the server keeps the data files that only this branch needed.
+
+        Args:
+            branch: name of the branch.
+
+        Raises:
+            OutcomeUnknown: the server may have deleted the branch.
+            TableNotFound: the branch does not exist.
+            MetastoreFailed: the server refused or cannot be reached; nothing was changed.
+        """
+        ...
+
+    def forward_branch(self, branch: str) -> None:
+        """Replace the table's newer snapshots by those of a branch; the server keeps the files of the old snapshots.
+
+        Args:
+            branch: name of the branch.
+
+        Raises:
+            OutcomeUnknown: the server may have replaced the snapshots.
+            TableNotFound: the branch does not exist.
+            MetastoreFailed: the server refused or cannot be reached; nothing was changed.
+        """
+        ...
+
 
 class OutcomeUnknown(Exception):
     """A request that changes something was sent, and it is unknown whether the server carried it out."""

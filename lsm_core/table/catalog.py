@@ -188,6 +188,20 @@ class Catalog:
             raise DatabaseNotFound(f"database {database} is not in {self.place}")
         return self._metastore.tables(database)
 
+    def read_ahead(self, database: str) -> None:
+        """Read what a catalog server says about all tables of a database, before all of them are opened.
+
+        With a REST catalog, this takes one request for each page of tables in place of one for each table.
+
+        Args:
+            database: name of the database.
+
+        Raises:
+            InvalidSchema: the name cannot be a database's.
+            MetastoreFailed: the server cannot be used.
+        """
+        self._metastore.read_ahead(database)
+
     def list_lost_schemas(self, database: str, tables: Collection[str] | None = None) -> dict[str, str]:
         """Return the explanation of each folder that has snapshots but no schema file, by name "db.table".
 
@@ -358,7 +372,7 @@ class Catalog:
         if self._server is None:
             return self.file_io, self._path(parsed), None
         table = self._server.served(parsed)
-        self._server.checked_schema(parsed, table, parsed.branch)
+        self._server.require_folder(parsed, table, parsed.branch)
         return self._server.file_io(table.path), table.path, self._server.publisher(parsed, table)
 
     def _path(self, parsed: TableName) -> str:
@@ -599,6 +613,7 @@ class _Stores:
         for database in self._catalog.list_databases():
             try:
                 tables = self._catalog.list_tables(database)
+                self._catalog.read_ahead(database)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one database, the others are shown
                 _LOG.warning("database %s cannot be listed: %s", database, error)
                 continue

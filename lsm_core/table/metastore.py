@@ -55,6 +55,10 @@ class FolderMetastore:
         """
         return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
 
+    def read_ahead(self, database: str) -> None:
+        """Do nothing: the folders of the tables are all that is read of each."""
+        del database
+
     def folders_without_schema(self, database: str, tables: Collection[str]) -> list[str]:
         """Return the names of the folders of a database that have snapshots but no schema file, sorted.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,7 +33,7 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import parse_json
 from lsm_core.metadata.branches import MAIN, NAME_PREFIX
-from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_schema_ids, load_schema
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_schema_ids, load_schema, schema_path
 from lsm_core.storage import FileIO, check_name, file_io_for, place_of
 from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
@@ -45,6 +46,7 @@ _LOG = logging.getLogger(__name__)
 _NOT_FOUND, _CONFLICT = 404, 409
 _DATA_TOKEN: Final = "data-token.enabled"  # noqa: S105 - the name of an option
 _DATABASES, _TABLES = "databases", "tables"
+_AHEAD_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class RestMetastore:
 
     def __init__(self, client: RestClient, storage: Mapping[str, str]) -> None:
         self._client, self._storage = client, dict(storage)
+        self._ahead: dict[str, tuple[float, dict[str, Any]]] = {}
         self.root = f"{client.address}/{client.warehouse}"
 
     # -- databases -------------------------------------------------------------------------------------------------
@@ -142,6 +145,20 @@ class RestMetastore:
             raise self._failed(refusal) from refusal
         return sorted({name for name in names if _fits(name) and "$" not in name})
 
+    def read_ahead(self, database: str) -> None:
+        """Read the descriptions of all tables of a database in pages; the next look at each table uses them.
+
+        Each description is used once, within a minute. A server without such a listing is asked for each table.
+        """
+        now = time.monotonic()
+        self._ahead = {name: entry for name, entry in self._ahead.items() if now < entry[0]}
+        try:
+            for page in self._client.pages("tableDetails", _DATABASES, checked_database(database), "table-details"):
+                named = {str(table.get("name")): _without_columns(table) for table in page if isinstance(table, dict)}
+                self._ahead |= {f"{database}.{name}": (now + _AHEAD_SECONDS, table) for name, table in named.items()}
+        except (ServerRefusal, UnsupportedFeature) as error:
+            _LOG.debug("the descriptions of database %s are not listed: %s", database, error)
+
     def folders_without_schema(self, database: str, tables: Collection[str]) -> list[str]:
         """Return no names: the server alone knows the folders of a database."""
         del database, tables
@@ -190,21 +207,23 @@ class RestMetastore:
         """Return the publisher of a table's snapshots, or None for an external table, whose clients publish."""
         return None if table.is_external else RestPublisher(self._client, name.plain, table.id)
 
-    def checked_schema(self, name: TableName, table: ServedTable, branch: str = MAIN) -> TableSchema:
-        """Return the newest schema of a table, read from its folder.
+    def require_folder(self, name: TableName, table: ServedTable, branch: str = MAIN) -> None:
+        """Check that the folder that the server names is a table with the schema that the server names.
 
-        The check protects folders that are not this table: nothing is read or deleted in a folder whose schema files
-        the server does not know.
+        The check protects other folders: nothing is read or deleted in a folder whose schema the server does not know.
 
         Raises:
-            CorruptFile: the folder does not have the schema that the server names.
+            CorruptFile: the folder does not have this schema file.
         """
-        file_io = self.file_io(table.path)
-        ids = list_schema_ids(file_io, table.path, branch)
-        if table.schema_id not in ids:
+        if not self.file_io(table.path).exists(schema_path(table.path, table.schema_id, branch)):
             reason = f"the catalog server says that table {name.plain} is here, with schema {table.schema_id}"
             raise CorruptFile(table.path, f"{reason}, but the folder has no such schema file")
-        return load_schema(file_io, table.path, ids[-1], branch)
+
+    def newest_schema(self, name: TableName, table: ServedTable, branch: str = MAIN) -> TableSchema:
+        """Return the newest schema of a table, read from its folder. Raises as :meth:`require_folder`."""
+        self.require_folder(name, table, branch)
+        file_io = self.file_io(table.path)
+        return load_schema(file_io, table.path, list_schema_ids(file_io, table.path, branch)[-1], branch)
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """Create a table.
@@ -234,7 +253,7 @@ class RestMetastore:
             table = self._look_up(name)
             if table is None:
                 return False
-            present = self.checked_schema(name, table)
+            present = self.newest_schema(name, table)
             return [field.to_object() for field in present.fields] == [field.to_object() for field in schema.fields]
 
         self._change(create, exists, f"creation of table {name}")
@@ -272,7 +291,7 @@ class RestMetastore:
 
         def applied() -> bool:
             table = self.served(TableName(name.database, name.table, "", branch))
-            current = self.checked_schema(name, table, branch)
+            current = self.newest_schema(name, table, branch)
             return current.id >= after.id and (current.fields, current.options, current.comment) == (
                 after.fields,
                 after.options,
@@ -330,14 +349,18 @@ class RestMetastore:
     # -- details ---------------------------------------------------------------------------------------------------
 
     def _look_up(self, name: TableName) -> ServedTable | None:
+        ends, listed = self._ahead.pop(name.on_branch, (0.0, {}))
         try:
-            answer = self._client.get(_DATABASES, name.database, _TABLES, _object_name(name.table, name.branch))
+            if time.monotonic() < ends:
+                answer = listed
+            else:
+                answer = self._client.get(_DATABASES, name.database, _TABLES, _object_name(name.table, name.branch))
         except ServerRefusal as refusal:
             self._absent(refusal)
             return None
         if not answer.get("path") and not answer.get("schema"):
             raise MetastoreFailed(self._client.address, f"its description of table {name} has no path")
-        kind = str((answer.get("schema") or {}).get("options", {}).get("type", "table")).lower()
+        kind = str(_without_columns(answer)["schema"]["options"]["type"]).lower()
         if kind != "table":
             raise UnsupportedFeature(f"a table of type '{kind}'", str(name))
         schema_id = answer.get("schemaId")
@@ -427,20 +450,36 @@ class RestPublisher:
         """Create a branch; see `SnapshotPublisher`."""
         self._send({"branch": branch, "fromTag": from_tag}, MAIN, "branches")
 
-    def _send(self, members: Mapping[str, Any], branch: str, verb: str) -> dict[str, Any]:
+    def drop_branch(self, branch: str) -> None:
+        """Delete a branch; see `SnapshotPublisher`."""
+        self._send(None, MAIN, "branches", branch)
+
+    def forward_branch(self, branch: str) -> None:
+        """Replace the table's newer snapshots by those of a branch; see `SnapshotPublisher`."""
+        self._send({}, MAIN, "branches", branch, "forward")
+
+    def _send(self, members: Mapping[str, Any] | None, branch: str, *verb: str) -> dict[str, Any]:
+        """Send a POST with ``members``, or a DELETE without them, below the table's path on the server."""
         database, _, table = self._table.partition(".")
+        parts = (_DATABASES, database, _TABLES, _object_name(table, branch), *verb)
         try:
-            return self._client.post(_body(members), _DATABASES, database, _TABLES, _object_name(table, branch), verb)
+            if members is None:
+                self._client.delete(*parts)
+                return {}
+            return self._client.post(_body(members), *parts)
         except ServerRefusal as refusal:
             if refusal.status == _NOT_FOUND and refusal.resource_type in ("SNAPSHOT", "TAG"):
                 kind = refusal.resource_type.lower()
                 raise SnapshotNotFound(f"table {self._table}: the catalog server has no such {kind}") from refusal
             if refusal.status == _CONFLICT:
                 raise TableExists(f"table {self._table}: {refusal.message}") from refusal
+            if refusal.status == _NOT_FOUND and refusal.resource_type == "BRANCH":
+                raise TableNotFound(f"table {self._table} has no branch '{verb[1]}' on the catalog server") from refusal
             if refusal.status == _NOT_FOUND:
                 reason = "was dropped, renamed or replaced since it was opened; open it again"
                 raise TableNotFound(f"table {self._table} {reason} ({refusal.message})") from refusal
-            raise MetastoreFailed(self.address, f"it refuses the {verb} of table {self._table}: {refusal}") from refusal
+            reason = f"it refuses the request {'/'.join(verb)} for table {self._table}: {refusal}"
+            raise MetastoreFailed(self.address, reason) from refusal
 
 
 def schema_object(schema: TableSchema) -> dict[str, Any]:
@@ -512,6 +551,14 @@ def change_objects(before: TableSchema, changes: Sequence[SchemaChange], table: 
 
 def _move_object(column: str, move: Move) -> dict[str, Any]:
     return {"fieldName": column, "referenceFieldName": move.reference, "type": move.kind.upper()}
+
+
+def _without_columns(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table's description without its columns, which are read from its schema file."""
+    schema = table.get("schema")
+    options = schema.get("options") if isinstance(schema, dict) else None
+    kind = options.get("type", "table") if isinstance(options, dict) else "table"
+    return {**table, "schema": {"options": {"type": kind}}}
 
 
 def _identifier(database: str, table: str) -> dict[str, str]:

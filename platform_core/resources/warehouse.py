@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from dredge.platform_core.names import NAME_VARIABLE, WarehouseNames
 from dredge.platform_core.table_card import ColumnCard, TableCard
 from lsm_core import Catalog, Table
 from lsm_core.clock import Clock, clock_from, why_silent
-from lsm_core.errors import CorruptFile, InvalidOption
+from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore
@@ -323,7 +324,14 @@ def describe_warehouse(
     else:
         for line in left_out:
             _LOG.warning("%s", line)
-    return [(describe or describe_table)(catalog, name) for name in names]
+    cards: list[TableCard] = []
+    for database, tables in groupby(names, key=lambda name: name.partition(".")[0]):
+        try:
+            catalog.read_ahead(database)
+        except DredgeError as error:
+            _LOG.warning("database %s: %s", database, error)
+        cards += [(describe or describe_table)(catalog, name) for name in tables]
+    return cards
 
 
 def describe_table(catalog: Catalog, name: str) -> TableCard:

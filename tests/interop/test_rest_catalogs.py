@@ -234,9 +234,21 @@ def test_branches_are_the_servers(house: Catalog, java_house: Java) -> None:
         table.create_branch("dev", from_tag="first")
     with pytest.raises(InvalidOption, match="from_tag"):
         table.create_branch("other", from_snapshot=1)
-    for action, arguments in (("fast_forward", {"branch": "dev"}), ("delete_branch", {"branch": "dev"})):
-        with pytest.raises(UnsupportedFeature, match="publishes"):
-            table.plan_maintenance(action, **arguments)
+    table.write(pa.table({"k": pa.array([9], pa.int64()), "v": ["main"]}))
+    report = table.apply(table.plan_maintenance("fast_forward", branch="dev"))
+    assert report.branch == "dev" and report.latest == 2
+    assert [row["k"] for row in java_house("read", table="branched.t")["rows"]] == [1, 2, 3, 8]
+    table.refresh().write(pa.table({"k": pa.array([10], pa.int64()), "v": ["later"]}))
+    java_house("write", table="branched.t", rows=[{"k": 11, "v": "java"}], compact="none")
+    assert [row["k"] for row in rows_of(table.refresh())] == [1, 2, 3, 8, 10, 11]
+    deleted = table.apply(table.plan_maintenance("delete_branch", branch="dev"))
+    assert deleted.lines("branched.t")[0] == "branch dev is deleted"
+    assert table.branches() == []
+    with pytest.raises(TableNotFound, match="dev"):
+        house.table("branched.t$branch_dev")
+    for work in (lambda: table.plan_maintenance("repair"), lambda: table.rename_branch("dev", "other")):
+        with pytest.raises((UnsupportedFeature, TableNotFound)):
+            work()
 
 
 @pytest.mark.pypaimon

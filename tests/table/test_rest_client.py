@@ -135,6 +135,25 @@ def test_a_table_of_another_type_is_refused_by_name(script: Script, tmp_path: Pa
         open_house(script).table("db.t")
 
 
+def test_descriptions_that_were_read_ahead_are_used_once(script: Script, tmp_path: Path) -> None:
+    local = Catalog(tmp_path / "local")
+    local.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    made = local.create_table("db.t", fields, primary_keys=["k"], options={"bucket": "1"})
+    details = {"tableDetails": [table_answer(made.store.root), {"name": 7}, "none"]}
+    script.answers(**{"db": {"name": "db"}, "t": table_answer(made.store.root), "table-details": details})
+    catalog = open_house(script)
+    catalog.read_ahead("db")
+    script.seen.clear()
+    assert catalog.table("db.t").schema.field_names == ("k",)
+    assert script.seen == []
+    assert catalog.table("db.t").schema.field_names == ("k",)
+    assert [path.rpartition("/")[2] for _, path, _ in script.seen] == ["t"]
+    script.answers(db={"name": "db"}, t=table_answer(made.store.root))
+    catalog.read_ahead("db")
+    assert catalog.table("db.t").schema.field_names == ("k",)
+
+
 @pytest.mark.parametrize("schema_id", [None, -1, "0", True, 1.5])
 def test_invalid_schema_ids_are_refused(script: Script, tmp_path: Path, schema_id: object) -> None:
     script.answers(db={"name": "db"}, t=table_answer(str(tmp_path), schemaId=schema_id))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
+from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, PlanRefused, PlanStale, RefusalRule
 from lsm_core.maintenance.action import (
     ActionWork,
     ApplyOutcome,
@@ -34,7 +34,7 @@ from lsm_core.maintenance.trash import (
 from lsm_core.maintenance.used_files import Lineage, branch_lineages, changelog_files, metadata_files, select_added
 from lsm_core.metadata import branches, changelogs, manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ class BranchDeletionReport(TrashReport):
         if not self.branch:
             return ["no branch was deleted"]
         first = f"branch {self.branch} is deleted"
+        if self.trash_id is None and not self.files_deleted:
+            return [first]
         if self.trash_id is None:
             return [first, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
         size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
@@ -116,7 +118,6 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
         InvalidData: the name is no valid branch name.
         CorruptFile: metadata that may reference files of the branch cannot be read.
     """
-    store.require_own_snapshots("a deletion of a branch")
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     for key in ("scan.fallback-branch", "scan.primary-branch"):
@@ -138,6 +139,13 @@ def plan_branch_deletion(store: TableStore, branch: str) -> MaintenancePlan:
         file.path: file for file in list_needed_files(view, branch_lineages(view), f"belonged to branch {branch}")
     }
     free, held = split_used(store, list(candidates.values()), without_branch=branch)
+    if store.publisher is not None:
+        size = sum(file.size for file in free)
+        text = (
+            f"{len(free)} files ({size_text(size)}) that only it needs stay: the server keeps them; clean orphan files"
+        )
+        left = (Declined(f"branch {branch}", "server", text, {"files": len(free), "size": size}),) if free else ()
+        return replace(plan, items=(item,), declined=left, estimate=PlanEstimate(tasks=1))
     return replace(
         plan,
         items=(item, *free),
@@ -195,6 +203,23 @@ def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -
                 yield from data_items(view, select_added(manifests.changelog_entries(view, snapshot)), "changelog", why)
 
 
+def _drop_on_server(store: TableStore, publisher: SnapshotPublisher, item: BranchItem) -> None:
+    """Let the catalog server delete a branch.
+
+    Raises:
+        PlanStale: the branch was written to since planning.
+        MetastoreFailed: the server refused, or may still delete the branch.
+    """
+    if branches.newest_manifest_list(branches.open_branch(store, item.branch)) != item.history:
+        raise PlanStale(f"branch {item.branch} was written to since; plan it again", store.name)
+    try:
+        publisher.drop_branch(item.branch)
+    except OutcomeUnknown as error:
+        if branches.metadata_paths(store, item.branch):
+            reason = f"branch '{item.branch}' may or may not be deleted: {error}"
+            raise MetastoreFailed(publisher.address, reason) from error
+
+
 def _still_needed(held: Sequence[Declined]) -> Iterator[Declined]:
     """Summarise ``held``, the files of the branch that are not deleted, by the snapshot, tag or branch that needs them.
 
@@ -232,6 +257,9 @@ def apply_branch_deletion(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
         if item is not None:
             branches.remove_folder(store, item.branch)
         return ApplyOutcome(BranchDeletionReport(plan.hash, declined=plan.declined))
+    if store.publisher is not None:
+        _drop_on_server(store, store.publisher, item)
+        return ApplyOutcome(BranchDeletionReport(plan.hash, declined=plan.declined, branch=item.branch))
     record = _find_interrupted(store, item.branch) or _write_branch_record(store, plan, item)
     _delete_metadata(store, record)
     report = BranchDeletionReport(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, PlanStale, RefusalRule
+from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, PlanRefused, PlanStale, RefusalRule
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import (
     ActionWork,
@@ -26,7 +26,7 @@ from lsm_core.maintenance.snapshot_exchange import COVER_PROPERTY, build_cover, 
 from lsm_core.maintenance.trash import FORWARDED, DeleteItem, TrashRecord, read_trash, write_record
 from lsm_core.maintenance.used_files import Lineage, split_at_gaps
 from lsm_core.metadata import branches, changelogs, hints, snapshots, tags
-from lsm_core.metadata.store import TableStore, list_schema_ids
+from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore, list_schema_ids
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,8 @@ class FastForwardReport(TrashReport):
         if not self.dropped:
             return [first]
         second = f"dropped: {', '.join(self.dropped[:10])}{' ...' if len(self.dropped) > 10 else ''}"
+        if self.trash_id is None and not self.files_deleted:
+            return [first, second]
         if self.trash_id is None:
             return [first, second, f"{self.files_deleted} files ({size_text(self.bytes_freed)}) deleted at once"]
         size = f"{self.files_recorded} files ({size_text(self.bytes_recorded)})"
@@ -156,7 +158,6 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
             first.
         CorruptFile: metadata cannot be read.
     """
-    store.require_own_snapshots("a fast-forward")
     if branch == store.branch:
         raise InvalidOption("branch", branch, "another branch than the one that is open", store.name)
     branches.require_branch(store, branch)
@@ -176,6 +177,12 @@ def plan_fast_forward(store: TableStore, branch: str) -> MaintenancePlan:
         for path, data in change.removed.items()
     ]
     free = _freed(store, change)
+    if store.publisher is not None and free:
+        size = sum(item.size for item in free)
+        text = f"{len(free)} files ({size_text(size)}) of the replaced snapshots stay: clean orphan files"
+        facts = {"files": len(free), "size": size}
+        plan = replace(plan, declined=(Declined(f"branch {branch}", "server", text, facts),))
+        free = []
     return replace(
         plan,
         items=(
@@ -267,6 +274,26 @@ def _freed(store: TableStore, change: _Change) -> list[DeleteItem]:
     return free
 
 
+def _forward_on_server(
+    store: TableStore, publisher: SnapshotPublisher, plan: MaintenancePlan, item: ForwardItem, change: _Change
+) -> ApplyOutcome:
+    """Let the catalog server replace the table's snapshots by those of a branch; there is no undo.
+
+    Raises:
+        MetastoreFailed: the server refused, or may still replace the snapshots.
+    """
+    try:
+        publisher.forward_branch(item.branch)
+    except OutcomeUnknown as error:
+        view = branches.open_branch(store, item.branch)
+        if branches.newest_manifest_list(store) != branches.newest_manifest_list(view):
+            reason = f"the fast-forward to branch '{item.branch}' may or may not be done: {error}"
+            raise MetastoreFailed(publisher.address, reason) from error
+    dropped = tuple(_name(store, path) for path in change.removed if path not in change.new or "/schema/" not in path)
+    report = FastForwardReport(plan.hash, plan.base_snapshot, item.branch, change.last, dropped, declined=plan.declined)
+    return ApplyOutcome(report, [{"event": "dropped", "file": name} for name in dropped])
+
+
 def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """Record the table's dropped files in the trash, then replace them by the branch's files.
 
@@ -301,6 +328,8 @@ def apply_fast_forward(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     unknown = [name for name, digest in removed.items() if (name, digest) not in planned]
     if unknown:
         raise PlanStale(f"{unknown[0]} was written since", store.name)
+    if store.publisher is not None:
+        return _forward_on_server(store, store.publisher, plan, item, change)
     freed = _freed(store, change) if change.removed else []
     with under_lock(store, "a fast-forward"):
         record = _write_record(store, plan, change, freed) if change.removed else None
