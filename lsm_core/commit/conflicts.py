@@ -217,7 +217,7 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
     keep = pa.array([which not in removed for which in identities(upper)], pa.bool_())
     after = pa.concat_tables([upper.filter(keep), added.filter(pc.greater(added.column("level"), 0))])
     for partition, bucket, _, group in bucket_groups(after):
-        if (bytes(partition), bucket) not in touched:
+        if (bytes(partition), bucket) not in touched or store.options.clusters_keys:
             continue
         by_level = sorted(tree_files(store, group), key=lambda file: (file.level, file.min_key))
         for left, right in itertools.pairwise(by_level):

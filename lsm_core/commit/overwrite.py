@@ -181,6 +181,8 @@ def upgraded(store: TableStore, added: pa.Table, scope: Scope) -> pa.Table:
     if not store.schema.primary_keys or not options.get("overwrite-upgrade") or not added.num_rows:
         return added
     parts, level, replaced = [], ENTRY_SCHEMA.field("level"), scope.matcher(store)
+    if options.clusters_keys:  # files above level 0 are sorted by other columns
+        return added
     if moves_hidden_keys(store) and not all(map(replaced, partitions_of(added))):
         return added  # readers would see a key twice until a compaction hides the key's old row
     for partition, bucket, _, group in bucket_groups(added):

@@ -27,7 +27,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.live_files import compacted_only, live_parts
 from lsm_core.metadata.store import BucketMode, TableStore
-from lsm_core.read.prune import expiry_of
+from lsm_core.read.prune import clusters_keys, expiry_of
 from lsm_core.tree import Facts
 
 Floats = npt.NDArray[np.float64]
@@ -54,6 +54,9 @@ def compute_overlaps(
     Raises:
         UnsupportedFeature: Dredge cannot compare keys of these types.
     """
+    if clusters_keys(schema):  # deletion vectors mark older rows, so no read merges two files
+        places = np.arange(len(codes), dtype=np.int64)
+        return compute_depths(places, places, rows, codes, groups)
     types = list(schema.trimmed_key_types)
     blobs = pa.concat_arrays([one_array(entries.column(name)) for name in ("min_key", "max_key")])
     ranks = pc.rank(pa.array(key_bytes(decode_rows(blobs, types)), pa.binary()), tiebreaker="dense")

@@ -384,7 +384,8 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
 def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
     """Return one bucket's files as :class:`DataFile` of the tree package.
 
-    Keys are memcomparable bytes of the trimmed primary key; append tables get empty keys. ``creation_ms`` is the
+    Keys are memcomparable bytes of the trimmed primary key. Append tables, and tables whose files are sorted by other
+    columns (`pk-clustering-override`), get empty keys. ``creation_ms`` is the
     recorded creation time (0 if unknown).
     ``first_row_id`` is None if the entries have no such column.
 
@@ -395,7 +396,7 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
     Returns:
         The files, in the order of the entries.
     """
-    types = store.schema.trimmed_key_types
+    types = () if store.options.clusters_keys else store.schema.trimmed_key_types
     lows, highs = (
         list(key_bytes(decode_rows(entries.column(name), types)).to_pylist()) if types else [b""] * entries.num_rows
         for name in ("min_key", "max_key")

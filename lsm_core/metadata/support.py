@@ -51,12 +51,12 @@ _NAMES_OF_INDEXES = {_HASH: "hash index", _VECTORS: "deletion vectors"}
 # Boolean options that change the meaning of rows or the files to write, with their names for messages.
 _SWITCHES_READ = {
     "chain-table.enabled": "chain tables",
-    "pk-clustering-override": (
-        "primary-key tables clustered by other columns: their files are not sorted by key, and keys are found only by "
-        "the index that Java's writer builds"
-    ),
     "query-auth.enabled": "query authorisation",
 }
+_WHY_CLUSTERED = (
+    "primary-key tables clustered by other columns: their files are not sorted by key, so that only Paimon's own "
+    "compaction finds the older row of a key"
+)
 _MERGES_BRANCHES = "branch-merge.enabled"
 _NEW_ROW_IDS = "data-evolution.compaction.rewrite-row-ids"
 # Options that matter as soon as they are set.
@@ -349,6 +349,20 @@ def require_appends_only(store: TableStore, operation: str) -> None:
         )
 
 
+def require_sorted_keys(store: TableStore, operation: str) -> None:
+    """Refuse an operation that finds keys by the order of the rows of a file.
+
+    Args:
+        store: the table.
+        operation: the operation, for the message.
+
+    Raises:
+        UnsupportedFeature: the files are sorted by other columns (`pk-clustering-override`).
+    """
+    if store.options.clusters_keys:
+        raise UnsupportedFeature(f"{operation} of {_WHY_CLUSTERED}", store.name)
+
+
 def require_whole_rows(store: TableStore, operation: str) -> None:
     """Refuse an operation that needs files with all columns of their rows.
 
@@ -487,6 +501,8 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
             yield _refused_format(name, reason)
     if str(options.get("manifest.format")).lower() != "avro":
         yield f"manifests of format '{options.get('manifest.format')}'"
+    if options.clusters_keys and (purpose >= Purpose.COMPACT or not options.batch_scan_skips_level0):
+        yield _WHY_CLUSTERED
     if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
         yield "Iceberg metadata (metadata.iceberg.storage)"
 

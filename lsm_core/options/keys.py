@@ -484,7 +484,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("path", TEXT, effect=REFUSED),
     Key("pk-bitmap.index.columns", TEXT, since="2.0"),
     Key("pk-btree.index.columns", TEXT, since="2.0"),
-    Key("pk-clustering-override", BOOL, "false", immutable=True, since="1.4", effect=REFUSED),
+    Key("pk-clustering-override", BOOL, "false", immutable=True, since="1.4"),
     Key("pk-full-text.index.columns", TEXT, since="2.0", effect=REFUSED),
     Key("pk-multivalue.index.columns", TEXT, since="2.1"),
     Key("pk-vector.index.columns", TEXT, since="2.0", effect=REFUSED),

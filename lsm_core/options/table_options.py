@@ -1195,6 +1195,11 @@ class TableOptions:
         return bool(self.get("clustering.incremental"))
 
     @property
+    def clusters_keys(self) -> bool:
+        """``pk-clustering-override``: compacted files of primary-key tables are sorted by `clustering.columns`."""
+        return bool(self.get("pk-clustering-override"))
+
+    @property
     def clustering_columns(self) -> tuple[str, ...]:
         """``clustering.columns``: columns to sort by; empty if unset."""
         text = self.text("clustering.columns") or ""

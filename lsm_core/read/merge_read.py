@@ -15,13 +15,14 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import SharedDictionaries, as_dictionaries, batch_of, rows_bytes
+from lsm_core.arrays import SharedDictionaries, arrow_array, as_dictionaries, batch_of, numpy_array, rows_bytes
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_append, open_kv
 from lsm_core.files.reader import Evolution, open_source
 from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
-from lsm_core.format.schema import key_name
+from lsm_core.format.schema import VALUE_KIND, key_name
 from lsm_core.merge import (
     EXPIRED,
     FoldFunction,
@@ -35,9 +36,11 @@ from lsm_core.merge import (
 from lsm_core.merge.engines.deduplicate import Deduplicate
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.keys import Ints
+from lsm_core.merge.rows import retracts
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.support import require_sorted_keys
 from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import DataFile, interval_partition, newest_first
 
@@ -438,8 +441,12 @@ class BucketMerge:
             dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if
                 its values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
             changes: settings for looking up keys and writing changes; None to do neither.
+
+        Raises:
+            UnsupportedFeature: the files are sorted by other columns than the key.
         """
         store = source.store
+        require_sorted_keys(store, "a merge of the files")
         self.source, self.drop_delete, self.exact = source, drop_delete, exact
         self.dictionaries, self.changes = dictionaries, changes
         self.counters, self.row_bytes = MergeCounters(), 0.0
@@ -839,3 +846,36 @@ def read_bucket_merged(
         with closing(merge.section(section)) as merged:
             for batch in merged:
                 yield batch if keep_system else batch.select(list(names))
+
+
+def read_unmerged(
+    store: TableStore,
+    place: tuple[bytes, int],
+    files: Sequence[DataFileMeta],
+    deletions: Mapping[str, DeletionFile],
+    columns: Sequence[str],
+    *,
+    keep_deletes: bool = False,
+) -> Batches:
+    """Yield the rows of compacted files with `pk-clustering-override`, one file after the other.
+
+    No two of these rows have the same key, because deletion vectors mark the older rows. Rows that delete a key stay
+    stored.
+
+    Args:
+        store: the table.
+        place: partition (BinaryRow bytes) and bucket.
+        files: files above level 0.
+        deletions: deletion vectors by file name.
+        columns: value columns of the key-value batches, in this order.
+        keep_deletes: yield the rows that delete a key, too.
+    """
+    names = list(columns)
+    for file in files:
+        vector = deletions.get(file.file_name)
+        deleted = None if vector is None else read_vector(store, vector, file.row_count)
+        rows = open_kv(store, *place, file, columns=names, need_sequence=False, deleted=deleted)
+        with closing(rows) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                kinds = numpy_array(batch.column(VALUE_KIND)).astype(np.int64)
+                yield batch if keep_deletes else batch.filter(arrow_array(~retracts(kinds)))

@@ -447,9 +447,12 @@ def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -
 
     Only columns that the filter uses are included. The bounds of the first key column come from the file's smallest and
     largest key, which are always recorded in full. The bounds of further key columns come from the key statistics.
+    With `pk-clustering-override` the recorded keys are values of other columns, so there are no bounds of key columns.
     """
     codes, partitions = partition_bounds(schema, entries, predicate)
     by_column = {name: bounds.take(codes.indices) for name, bounds in partitions.items()}
+    if clusters_keys(schema):
+        return by_column
     for name in prunable(schema, predicate, schema.trimmed_primary_keys):
         position = schema.trimmed_primary_keys.index(name)
         sources = ("min_key", "max_key") if position == 0 else ("key_stats_min", "key_stats_max")
@@ -457,6 +460,14 @@ def place_bounds(schema: TableSchema, entries: pa.Table, predicate: Predicate) -
         nulls = _key_nulls(entries, position, lows, highs) if schema.nullable_key else None
         by_column[name] = Bounds.of(lows, highs, nulls, numpy_array(entries.column("row_count")))
     return by_column
+
+
+def clusters_keys(schema: TableSchema) -> bool:
+    """Return whether compacted files of a primary-key table are sorted by other columns (`pk-clustering-override`).
+
+    The smallest and largest key of their manifest entries are values of `clustering.columns`.
+    """
+    return schema.options.get("pk-clustering-override", "false").strip().lower() == "true"
 
 
 def _key_nulls(entries: pa.Table, position: int, lows: pa.Array, highs: pa.Array) -> npt.NDArray[np.float64]:
@@ -722,7 +733,8 @@ def prune_files(
     if schema.primary_keys:
         kept = possible(schema, place_bounds(schema, entries, predicate), entries.num_rows, predicate)
         entries = entries if kept.all() else entries.filter(arrow_array(kept))
-        if not set(predicate.columns) - {*schema.trimmed_primary_keys, *schema.partition_keys} or not entries.num_rows:
+        sorted_by = () if clusters_keys(schema) else schema.trimmed_primary_keys
+        if not set(predicate.columns) - {*sorted_by, *schema.partition_keys} or not entries.num_rows:
             return entries
     # Partition and key bounds are exact, but value statistics may be truncated: the former replace the latter.
     bounds = {**value_bounds(store, entries, predicate), **place_bounds(schema, entries, predicate)}

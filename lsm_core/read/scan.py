@@ -32,10 +32,10 @@ from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_
 from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
 from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.support import require_declared_places, require_readable
+from lsm_core.metadata.support import require_declared_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
 from lsm_core.read.evolution import read_evolved
-from lsm_core.read.merge_read import read_bucket_merged, repeating_texts
+from lsm_core.read.merge_read import read_bucket_merged, read_unmerged, repeating_texts
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import (
     combinations,
@@ -389,6 +389,8 @@ def plan_version(
         partitions_chosen = _exact_partitions(schema, predicate)
     keyed = bool(schema.primary_keys)
     hidden = keyed and (compacted_only(store) if level_0 is None else not level_0)
+    if keyed and not hidden:
+        require_sorted_keys(store, "reading files that wait for a compaction")
     entries = live_entries(
         store,
         snapshot,
@@ -588,6 +590,8 @@ def read_split(
     store = store_of_split(store, split)
     if split.raw:
         source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
+    elif store.options.clusters_keys:
+        source = read_unmerged(store, (split.partition, split.bucket), split.files, split.vectors, needed)
     elif not store.has_primary_key:
         source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed)
     else:

@@ -331,12 +331,10 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
     Files whose key ranges overlap, directly or through other files, form one item.
     A bucket needs no merging if its files have no deletes and are all on one level above 0. If ``disjoint``, the files
     may be on several levels above 0. Each file of such a bucket is an item. A null number of deletes counts as deletes.
+    With `pk-clustering-override` each compacted file is an item, because deletion vectors mark all older rows.
     """
     count = entries.num_rows
-    ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
-    ranks = numpy_array(pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense")).astype(
-        np.int64
-    )
+    ranks = np.tile(np.arange(count), 2) if store.options.clusters_keys else _key_ranks(store, entries)
     low, high = ranks[:count], ranks[count:]
     plain = numpy_array(
         pc.fill_null(pc.equal(entries.column("delete_row_count"), arrow_scalar(0)), arrow_scalar(value=False))
@@ -353,6 +351,13 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
     return _Items(order, starts, single & plain[starts], merge_free[starts])
+
+
+def _key_ranks(store: TableStore, entries: pa.Table) -> Ints:
+    """Return the ranks of the smallest keys of all files, then those of the largest keys."""
+    ends = [decode_rows(entries.column(name), list(store.schema.trimmed_key_types)) for name in ("min_key", "max_key")]
+    ranks = pc.rank(pa.chunked_array([key_bytes(end) for end in ends]), tiebreaker="dense")
+    return numpy_array(ranks).astype(np.int64)
 
 
 def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) -> Bools:
@@ -411,7 +416,8 @@ class _SplitMaker:
         ``place`` is their partition and bucket. ``raw``: the files need no merge, so no sections are computed.
         """
         files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
-        sections = () if raw or not self._store.has_primary_key else tuple(sections_of(self._store, files))
+        merges = not raw and self._store.has_primary_key and not self._store.options.clusters_keys
+        sections = tuple(sections_of(self._store, files)) if merges else ()
         if sections:
             files = [file for section in sections for file in section.files]
         vectors = self._deletions.get(place, {})

@@ -387,7 +387,7 @@ def seen_at_once(
         DredgeError: a file cannot be read or written; ``files`` still exist.
     """
     top = store.options.num_levels - 1
-    if not files or all(file.level > 0 for file in files):
+    if not files or all(file.level > 0 for file in files) or store.options.clusters_keys:
         return list(files)
     if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(files))):
         return list(files)

@@ -98,8 +98,12 @@ def _is_keyed(kind: TableTraits) -> bool:
     return kind.keyed
 
 
+def _is_sorted(kind: TableTraits) -> bool:
+    return kind.keyed and kind.option("pk-clustering-override", "false") != "true"
+
+
 def _is_ordered(kind: TableTraits) -> bool:
-    return kind.keyed and kind.option("merge-engine", "deduplicate") != "first-row"
+    return _is_sorted(kind) and kind.option("merge-engine", "deduplicate") != "first-row"
 
 
 CHECKS: Final[Mapping[str, Check]] = {
@@ -175,7 +179,7 @@ CHECKS: Final[Mapping[str, Check]] = {
             "unique_keys",
             "Readers see each key once, and in the bucket that lookups read.",
             "key_uniqueness",
-            _is_keyed,
+            _is_sorted,
             reads_rows=True,
         ),
         Check(
@@ -191,14 +195,14 @@ CHECKS: Final[Mapping[str, Check]] = {
             "merge_engine_rules",
             "Readers see the rows that the merge engine makes of the written rows, recomputed for a sample of keys.",
             "merge_rules",
-            _is_keyed,
+            _is_sorted,
             reads_rows=True,
         ),
         Check(
             "changelog_replays",
             "The changelog, applied to the rows of an older snapshot, gives the current rows of a sample of keys.",
             "changelog_replay",
-            lambda kind: kind.replays,
+            lambda kind: kind.replays and _is_sorted(kind),
             reads_rows=True,
         ),
     )

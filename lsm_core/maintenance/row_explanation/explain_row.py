@@ -24,7 +24,7 @@ from lsm_core.merge.engines.expire_rows import RowExpiry
 from lsm_core.merge.rows import Piece, Rows, merge_order
 from lsm_core.merge.window import Merger
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_readable, require_sorted_keys
 from lsm_core.read import resolve
 
 _KINDS = ("+I", "-U", "+U", "-D")
@@ -151,6 +151,7 @@ def explain_row(store: TableStore, key: Mapping[str, Any], snapshot_id: int | No
     version = resolve(store, snapshot_id)
     store, snapshot = version.store, version.snapshot
     require_readable(store, snapshot)
+    require_sorted_keys(store, "explanation of a row")
     key_scalars = parse_key(store, key)
     plain = {name: _plain(value) for name, value in key_scalars.items()}
     function = merge_function(store.schema, store.options.raw, store.name)

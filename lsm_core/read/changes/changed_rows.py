@@ -26,7 +26,7 @@ from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.evolution import read_evolved
-from lsm_core.read.merge_read import decoded_row_bytes, read_bucket_merged
+from lsm_core.read.merge_read import decoded_row_bytes, read_bucket_merged, read_unmerged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import prune_buckets, prune_files, prune_partitions
 from lsm_core.read.scan import chosen_columns, read_raw, store_of_split
@@ -312,6 +312,8 @@ def merged_rows(
         deletions: deletion vectors by file name.
         deletes: yield deleted rows too.
     """
+    if choice.store.options.clusters_keys and all(file.level > 0 for file in files):
+        return read_unmerged(choice.store, place, files, deletions, choice.needed, keep_deletes=deletes)
     return read_bucket_merged(
         choice.store,
         *place,

@@ -23,7 +23,7 @@ from lsm_core.merge import KeySpec, NormalisedKeys, normalise_keys
 from lsm_core.merge.keys import Ints
 from lsm_core.metadata.indexes import file_index
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_readable, require_sorted_keys
 from lsm_core.read.lookup.key_routing import (
     BucketKeys,
     LookupKeys,
@@ -298,6 +298,7 @@ def lookup(store: TableStore, keys: Any, columns: Sequence[str] | None = None) -
     lookup_keys = LookupKeys.of(store, keys)
     names = chosen_columns(store, columns)
     require_readable(store, snapshot, names)
+    require_sorted_keys(store, "lookup of keys")
     names = (*(name for name in store.schema.primary_keys if name not in names), *names)
     target = pa.schema([store.schema.arrow_schema.field(name) for name in names])
     if snapshot is None or not len(lookup_keys):

@@ -157,8 +157,8 @@ def paths(store: TableStore, entries: pa.Table) -> pa.Array:
 
 
 def key_texts(store: TableStore, entries: pa.Table, column: str) -> pa.Array:
-    """Return keys as "[5, a]" by the schema of each file; null for files without keys."""
-    if not store.schema.primary_keys:
+    """Return keys as "[5, a]" by the schema of each file; null for files without keys, or sorted by other columns."""
+    if not store.schema.primary_keys or store.options.clusters_keys:
         return pa.nulls(entries.num_rows, pa.string())
     parts = []
     for rows, part in _groups(one_array(entries.column("schema_id")), entries.select([column, "schema_id"])):
