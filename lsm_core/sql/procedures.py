@@ -154,19 +154,19 @@ class DirectStep:
     """Step of a procedure that changes a table without a maintenance plan.
 
     Attributes:
-        table: the table.
+        table: the table, or its name if it cannot be opened yet.
         description: the change, for people.
         act: applies the change.
     """
 
-    table: Table
+    table: Table | str
     description: str
     act: Callable[[], object]
 
     @property
     def name(self) -> str:
         """Name of the table."""
-        return self.table.name
+        return self.table if isinstance(self.table, str) else self.table.name
 
 
 Step: TypeAlias = PlannedStep | DirectStep
@@ -748,13 +748,17 @@ def _repair(catalog: Catalog, values: Arguments) -> Iterator[Step]:
     """Yield a step per table: repair its metadata.
 
     The call names tables or databases, separated by commas. A name without a dot is a database and means all its
-    tables. Without names, all tables of all databases are repaired.
+    tables. Without names, all tables of all databases are repaired. A named table that a JDBC catalog does not list
+    is entered in its list, as in Paimon.
     """
     selected = values.get("database_or_table")
     for name in catalog.list_databases() if selected is None else _names(selected.replace("`", "")):
         names = [name] if "." in name else [f"{name}.{table}" for table in catalog.list_tables(name)]
         for table in names:
-            yield PlannedStep(_open(catalog, table, None), "repair")
+            if "." in name and catalog.register_table(table, dry_run=True):
+                yield DirectStep(table, f"enter {table} in the catalog's list", partial(catalog.register_table, table))
+            else:
+                yield PlannedStep(_open(catalog, table, None), "repair")
 
 
 def _repair_earliest(table: Table, values: Arguments) -> Iterator[Step]:

@@ -578,6 +578,30 @@ class Catalog:
         lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
+    def register_table(self, name: str, dry_run: bool = False) -> bool:
+        """Enter a table whose folder is in the warehouse in the list of a JDBC catalog, for example after a copy.
+
+        Args:
+            name: "db.table".
+            dry_run: whether to change nothing.
+
+        Returns:
+            Whether the table was not listed before; always False for catalogs without a list.
+
+        Raises:
+            TableNotFound: the warehouse has no folder of such a table.
+            MetastoreFailed: the database of the catalog cannot be used.
+        """
+        parsed = self._plain(name, "registering")
+        if self._registry is None or self.options.metastore != "jdbc" or self._metastore.has_table(parsed):
+            return False
+        schema = latest_schema(self.file_io, f"{self._metastore.database_path(parsed.database)}/{parsed.table}")
+        if schema is None:
+            raise TableNotFound(f"table {name} is not in {self.place}, and there is no folder of such a table")
+        if not dry_run:
+            self._registry.enter_table(str(parsed), schema)
+        return True
+
     def _plain(self, name: str, verb: str) -> TableName:
         """Return the parsed name of a table; names of system tables and branches are refused."""
         parsed = TableName.parse(name)

@@ -97,6 +97,7 @@ CATALOG: Final[dict[str, Callable[[Catalog], Any]]] = {
     "load_maintenance": lambda c: c.load_maintenance(PLAN),
     "maintain": lambda c: c.maintain(PLAN),
     "plan_maintenance": lambda c: c.plan_maintenance("db.*"),
+    "register_table": lambda c: c.register_table("db.t"),
     "rename_table": lambda c: c.rename_table("db.t", "db.u"),
     "store": lambda c: c.store("db.t"),
     "store_as_stored": lambda c: c.store_as_stored("db.t"),

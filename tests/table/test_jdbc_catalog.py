@@ -23,6 +23,7 @@ from lsm_core.errors import (
     TableNotFound,
 )
 from lsm_core.locks.database import Database
+from lsm_core.sql.procedures import prepare_call
 from lsm_core.table.jdbc_metastore import JdbcMetastore
 from lsm_core.table.metastore import FolderMetastore
 
@@ -222,3 +223,24 @@ def test_without_its_password_nothing_is_reached_or_told(
         Catalog(tmp_path / "wh", {"metastore": "jdbc", "uri": postgresql_address})
     assert "wrong secret" not in str(failure.value)
     assert isinstance(failure.value, DredgeError)
+
+
+def test_a_copy_in_another_warehouse_is_listed_there_after_a_repair(
+    tmp_path: Path, catalog: Catalog, options: dict[str, str]
+) -> None:
+    catalog.create_table("db.t", KEYED).write(pa.table({"k": [1], "v": ["a"]}, schema=FIELDS))
+    other = Catalog(tmp_path / "other", {**options, "catalog-key": f"o-{uuid.uuid4()}"})
+    call = f"CALL sys.copy_files(target_warehouse => '{tmp_path / 'other'}', database => 'db', `table` => 't')"
+    lines = prepare_call(catalog, call).apply().lines
+    assert lines[-1].endswith("other warehouse lists db.t after CALL sys.repair('db.t') in that catalog")
+    assert other.list_databases() == []
+    repair = prepare_call(other, "CALL sys.repair('db.t')")
+    assert repair.plan().lines == ["would enter db.t in the catalog's list"]
+    assert other.list_databases() == []
+    repair.apply()
+    assert other.list_tables("db") == ["t"]
+    assert other.table("db.t").to_arrow().column("v").to_pylist() == ["a"]
+    assert not other.register_table("db.t")
+    with pytest.raises(TableNotFound, match="no folder of such a table"):
+        other.register_table("db.none")
+    assert not Catalog(tmp_path / "other").register_table("db.t")

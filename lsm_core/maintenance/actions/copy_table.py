@@ -108,6 +108,7 @@ class CopyReport(Report):
         kept: number of files that an earlier, interrupted copy had copied.
         rows: number of rows of the new table, before merging.
         verification: "V1" if every copied file was read back and compared, else "V0".
+        unlisted: whether the source is in a catalog with a list of tables, and the new table is outside its warehouse.
         declined: why nothing was copied, for example because the chosen partitions have no files.
     """
 
@@ -120,6 +121,7 @@ class CopyReport(Report):
     kept: int = 0
     rows: int = 0
     verification: str = "V0"
+    unlisted: bool = False
     declined: tuple[Declined, ...] = ()
 
     @property
@@ -133,12 +135,21 @@ class CopyReport(Report):
             reason = self.declined[0].text if self.declined else f"{self.target or 'the target'} has this copy already"
             return [f"{table} was not copied: {reason}"]
         if self.base_snapshot is None:
-            return [f"{self.target} has the definition of {table}, which has no snapshot; in {self.root}"]
+            first = f"{self.target} has the definition of {table}, which has no snapshot; in {self.root}"
+            return [first, *self._hints()]
         kept = f", {self.kept} were there from an interrupted copy" if self.kept else ""
         return [
             f"{self.target} has the rows of snapshot {self.base_snapshot} of {table} ({self.rows:,} stored rows)",
             f"{self.files} files copied ({size_text(self.size)}){kept}; verified: {self.verification}; in {self.root}",
+            *self._hints(),
         ]
+
+    def _hints(self) -> list[str]:
+        """Return the next step for a new table that a catalog may have to list."""
+        if not self.unlisted:
+            return []
+        call = f"CALL sys.repair('{self.target}')"
+        return [f"a JDBC catalog of the other warehouse lists {self.target} after {call} in that catalog"]
 
 
 def plan_copy(
@@ -381,7 +392,8 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     if snapshot is None:
         _copy_schemas(store, target)
         _enter_in_catalog(store, target)
-        return ApplyOutcome(replace(report, root=target.root), [_copied_line(target, copying)])
+        unlisted = _is_unlisted(store, target)
+        return ApplyOutcome(replace(report, root=target.root, unlisted=unlisted), [_copied_line(target, copying)])
     try:
         metas = manifests.write_manifests(target, copying.entries(snapshot))
         index_entries = copying.copy_indexes(snapshot)
@@ -422,6 +434,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     report = replace(
         report,
         root=target.root,
+        unlisted=_is_unlisted(store, target),
         files=copying.copied,
         size=copying.size,
         kept=copying.kept,
@@ -454,8 +467,14 @@ def _read_planned(store: TableStore, snapshot_id: int) -> Snapshot:
 def _enter_in_catalog(store: TableStore, target: TableStore) -> None:
     """Enter the new table in the catalog's list of tables, if it is in the warehouse of a catalog with such a list."""
     registry = store.registry
-    if registry is not None and target.root == f"{registry.root}{_place(target.name)}":
+    if registry is not None and not _is_unlisted(store, target):
         registry.enter_table(target.name, target.schema)
+
+
+def _is_unlisted(store: TableStore, target: TableStore) -> bool:
+    """Return whether the source is in a catalog with a list of tables, and the new table is outside its warehouse."""
+    registry = store.registry
+    return registry is not None and target.root != f"{registry.root}{_place(target.name)}"
 
 
 def _copy_schemas(store: TableStore, target: TableStore) -> None:
