@@ -57,7 +57,6 @@ class Project:
         folder = self.folder / "src" / "two_lakes"
         repository = dg.load_from_defs_folder(path_within_project=folder).get_repository_def()
         with allow_early_features():  # Dagster copies what components give it, with its own beta parameters
-            repository.load_all_definitions()
             assert repository.asset_graph.get_all_asset_keys()
         return repository
 
@@ -239,6 +238,8 @@ def test_a_component_without_a_name_keeps_the_names_of_a_code_location_with_one_
 ) -> None:
     project.write("north", f"  warehouse: {tmp_path}/north/lake\n")
     repository = project.load()
+    with allow_early_features():
+        repository.load_all_definitions()  # names of ops are unique, too
     assert {"retention", "compact", "south__retention"} <= set(repository.job_names)
     assert {"warehouse", "spark", "ledger", "south__warehouse"} <= repository.get_top_level_resources().keys()
     assert dg.AssetKey(["lake", "shop", "orders"]) in repository.asset_graph.get_all_asset_keys()
