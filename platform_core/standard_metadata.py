@@ -5,6 +5,7 @@ OpenLineage's listener reads ``uri`` and ``dagster/column_schema`` from events, 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import dagster as dg
@@ -13,8 +14,8 @@ from dredge.platform_core.health import TableHealth
 from dredge.platform_core.table_card import TableCard
 from lsm_core.metadata.store import TableStore
 
-SCHEMA_ID: Final = "schema id"
-"""Metadata key of a materialisation of data for the id of the table's schema at that time."""
+COLUMNS: Final = "columns"
+"""Metadata key of an observation of data for `columns_text`, by which a later change is detected."""
 _MOST_COLUMNS: Final = 500
 """Most columns of a table whose columns and lineage are stored with events; Dagster stores 200 bytes per column."""
 
@@ -34,6 +35,12 @@ def column_schema(card: TableCard) -> dg.TableSchema:
             for column in card.columns
         ]
     )
+
+
+def columns_text(card: TableCard) -> str:
+    """Return the number of columns and a hash of names, types and comments, which differs after each change."""
+    content = repr([(column.name, column.type, column.description) for column in card.columns])
+    return f"{len(card.columns)}, {hashlib.sha256(content.encode()).hexdigest()[:8]}"
 
 
 def location_metadata(root: str) -> dict[str, dg.MetadataValue]:
@@ -91,31 +98,44 @@ def schema_metadata(card: TableCard) -> dict[str, dg.MetadataValue]:
     return {"dagster/column_schema": dg.MetadataValue.table_schema(column_schema(card))}
 
 
+def lineage_metadata(card: TableCard, data: dg.AssetKey) -> dict[str, dg.MetadataValue]:
+    """Return the lineage of a layout, if it has at most 500 columns: each comes from the same column of the data.
+
+    Args:
+        card: description of the table.
+        data: key of the data asset.
+    """
+    if not 0 < len(card.columns) <= _MOST_COLUMNS:
+        return {}
+    deps = {column.name: [dg.TableColumnDep(data, column.name)] for column in card.columns}
+    return {"dagster/column_lineage": dg.MetadataValue.column_lineage(dg.TableColumnLineage(deps_by_column=deps))}
+
+
 def layout_metadata(card: TableCard, data: dg.AssetKey, events: int = 1) -> dict[str, dg.MetadataValue]:
-    """Return location, columns and lineage of a layout: each column comes from the same column of the data.
+    """Return location, columns and lineage of a layout, for the materialisations of a run.
 
     Args:
         card: description of the table.
         data: key of the data asset.
         events: number of events that store the metadata; columns and lineage are left out if they would be large.
     """
-    entries = location_metadata(card.root)
-    if not 0 < len(card.columns) * max(events, 1) <= _MOST_COLUMNS:
-        return entries
-    deps = {column.name: [dg.TableColumnDep(data, column.name)] for column in card.columns}
-    lineage = dg.MetadataValue.column_lineage(dg.TableColumnLineage(deps_by_column=deps))
-    return {**entries, **schema_metadata(card), "dagster/column_lineage": lineage}
+    small = len(card.columns) * events <= _MOST_COLUMNS
+    return {
+        **location_metadata(card.root),
+        **({**schema_metadata(card), **lineage_metadata(card, data)} if small else {}),
+    }
 
 
-def read_observation(card: TableCard, data: dg.AssetKey, snapshot: int | None) -> dg.AssetObservation:
-    """Return the observation of the data that a run of the layout has read.
+def columns_observation(card: TableCard, data: dg.AssetKey, description: str) -> dg.AssetObservation:
+    """Return the observation of a data asset with the location and the columns of the table.
 
-    DataHub takes it as the input of the step that materialises the layout, and OpenLineage its columns.
+    In a run of the layout, DataHub takes it as the input of the step that materialises the layout.
 
     Args:
         card: description of the table.
         data: key of the data asset.
-        snapshot: snapshot after the run, or None without snapshots.
+        description: reason of the observation, or what it is about.
     """
-    description = "read by maintenance" if snapshot is None else f"read by maintenance, snapshot {snapshot}"
-    return dg.AssetObservation(data, description, metadata={**location_metadata(card.root), **schema_metadata(card)})
+    columns = {COLUMNS: dg.MetadataValue.text(columns_text(card))}
+    metadata = {**columns, **location_metadata(card.root), **schema_metadata(card)}
+    return dg.AssetObservation(data, description, metadata=metadata)

@@ -40,7 +40,7 @@ from dredge.platform_core.policies.policy import SortRule
 from dredge.platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
 from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
-from dredge.platform_core.standard_metadata import layout_metadata, read_observation
+from dredge.platform_core.standard_metadata import columns_observation, layout_metadata
 from dredge.platform_core.table_card import TableCard, count_text
 from dredge.platform_core.tree_picture import tree_picture
 from lsm_core.errors import (
@@ -832,7 +832,7 @@ def record_op(
     data = warehouse.names.data_key(card.name)
     metadata |= layout_metadata(card, data, len(partitions_of(context)))
     if not card.unreadable:
-        context.log_event(read_observation(card, data, health.snapshot))
+        context.log_event(columns_observation(card, data, f"read by maintenance, snapshot {health.snapshot}"))
     version = dg.DataVersion(str(health.snapshot)) if health.snapshot is not None else None
     with allow_early_features():  # the data_version of an output is a beta feature
         return dg.Output(None, metadata=metadata, data_version=version)

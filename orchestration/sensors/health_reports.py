@@ -37,13 +37,12 @@ from dredge.platform_core.obstacles import (
 from dredge.platform_core.policies.table_state import TableState, TableStatus, combine
 from dredge.platform_core.resources.warehouse import card_of
 from dredge.platform_core.standard_metadata import (
-    SCHEMA_ID,
-    layout_metadata,
-    location_metadata,
+    COLUMNS,
+    columns_observation,
+    columns_text,
+    lineage_metadata,
     rows_metadata,
-    schema_metadata,
 )
-from dredge.platform_core.table_card import TableCard
 from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.writers_compact import WATCHING
@@ -76,6 +75,7 @@ class HealthReporter:
         self._seen: dict[str, tuple[tuple[int | None, str], dict[str, int]]] = {}
         self._unfilled: dict[str, set[str]] = {}
         self._reported: dict[str, TableStatus] = {}
+        self._columns: dict[str, str] = {}
 
     def has_changes(self, table: OpenTable) -> bool:
         """Return whether `events` may return events of the table."""
@@ -193,9 +193,8 @@ class HealthReporter:
         changed = {text for text, shape in shapes.items() if before.get(text) != shape}
         data = self._names.data_key(table.name)
         reported = self._written_partitions(table, reports, data, set(shapes)) if shapes else set()
-        new_schema = bool(reported) and _reported_schema(reports.materialised.get(data)) != table.store.schema.id
-        if new_schema:
-            yield from _schema_observations(table, data, layout)
+        if reported:
+            yield from self._column_events(table, reports, data, layout)
         # The newest partitions first: they matter most, and the first tick must not flood the daemon.
         due = sorted(
             (item for item in health.partitions if item.text in changed | reported),
@@ -203,15 +202,12 @@ class HealthReporter:
         )
         self._unfilled[table.name] = {item.text for item in due[PARTITIONS_A_TABLE:]} & reported
         if health.partitions and not table.card.partitioned:
-            yield from self._whole_table_events(
-                table, reports, data, layout, new_data="" in reported, new_schema=new_schema
-            )
+            yield from self._whole_table_events(table, reports, data, layout, new_data="" in reported)
         else:
             filled = reports.partitions(layout) if reported else set()
             for state in due[:PARTITIONS_A_TABLE]:
                 if state.text in reported:
-                    yield _materialise_data(table, data, state.text, new_schema=new_schema)
-                    new_schema = False
+                    yield _materialise_data(table, data, state.text)
                 if state.text in reported - filled and table.refusal is None and has_no_due_work(table, state):
                     numbers = {
                         **_partition_entries(table, state.text),
@@ -220,6 +216,30 @@ class HealthReporter:
                     yield dg.AssetMaterialization(layout, HEALTHY, metadata=numbers, partition=state.text)
                 else:
                     yield observe_partition(table, layout, state)
+
+    def _column_events(
+        self, table: OpenTable, reports: LastReports, data: dg.AssetKey, layout: dg.AssetKey
+    ) -> Iterator[dg.AssetObservation]:
+        """Yield the location and columns of the data and the lineage of the layout, at first and after a change.
+
+        Materialisations have neither. SQLite stores these three times, and OpenLineage's listener drops those without
+        a run.
+
+        Args:
+            table: the table.
+            reports: earlier reports in Dagster.
+            data: key of the data asset.
+            layout: key of the layout asset.
+        """
+        card = card_of(table.name, table.store, table.refusal)  # that of the definitions may have older columns
+        columns = columns_text(card)
+        known: object = self._columns.get(table.name)
+        if known is None and reports.materialised.get(data) is not None:
+            known = _last_columns(reports.instance, data)
+        self._columns[table.name] = columns
+        if known != columns:
+            yield columns_observation(card, data, f"schema {table.store.schema.id}")
+            yield dg.AssetObservation(layout, "lineage", metadata=lineage_metadata(card, data))
 
     def _written_partitions(
         self, table: OpenTable, reports: LastReports, data: dg.AssetKey, partitions: set[str]
@@ -243,14 +263,7 @@ class HealthReporter:
         return (missing | find_changed_partitions(table, version_value, partitions)) & partitions
 
     def _whole_table_events(
-        self,
-        table: OpenTable,
-        reports: LastReports,
-        data: dg.AssetKey,
-        layout: dg.AssetKey,
-        *,
-        new_data: bool,
-        new_schema: bool,
+        self, table: OpenTable, reports: LastReports, data: dg.AssetKey, layout: dg.AssetKey, *, new_data: bool
     ) -> Iterator[AssetEvent]:
         """Yield the events of a table without partitions.
 
@@ -267,10 +280,9 @@ class HealthReporter:
             data: key of the data asset.
             layout: key of the layout asset.
             new_data: whether the data changed since the last report.
-            new_schema: whether the columns changed since the last report of data.
         """
         if new_data:
-            yield _materialise_data(table, data, None, new_schema=new_schema)
+            yield _materialise_data(table, data, None)
         (state,) = table.health.partitions
         last = reports.materialised.get(layout)
         current = last is not None and (not last.run_id or not new_data)
@@ -310,55 +322,31 @@ class HealthReporter:
             )
 
 
-def _materialise_data(
-    table: OpenTable, data: dg.AssetKey, partition: str | None, *, new_schema: bool
-) -> dg.AssetMaterialization:
+def _materialise_data(table: OpenTable, data: dg.AssetKey, partition: str | None) -> dg.AssetMaterialization:
     """Return the materialisation of a data asset, or of one of its partitions, after a commit.
 
     Args:
         table: the table.
         data: key of the data asset.
         partition: path of the partition, or None for a table without partitions.
-        new_schema: whether the event has the columns of the table.
     """
-    health, store = table.health, table.store
+    health = table.health
     tags = {DATA_VERSION_TAG: health.data_commit} if health.data_commit else {}
     description = f"snapshot {health.data_version}" if health.data_version is not None else None
     metadata = {
         **data_metadata(health.of_partition(partition)),
-        SCHEMA_ID: dg.MetadataValue.int(store.schema.id),
-        **location_metadata(store.root),
-        **rows_metadata(store, health, partition),
-        **(schema_metadata(_current_card(table)) if new_schema else {}),
+        **rows_metadata(table.store, health, partition),
     }
     return dg.AssetMaterialization(data, description, metadata=metadata, partition=partition, tags=tags)
 
 
-def _schema_observations(table: OpenTable, data: dg.AssetKey, layout: dg.AssetKey) -> Iterator[dg.AssetObservation]:
-    """Yield observations with the columns of the data, and with the lineage of the layout.
-
-    OpenLineage's listener drops materialisations without a run, but no observations.
-
-    Args:
-        table: the table.
-        data: key of the data asset.
-        layout: key of the layout asset.
-    """
-    card, description = _current_card(table), f"schema {table.store.schema.id}"
-    yield dg.AssetObservation(data, description, metadata={**location_metadata(card.root), **schema_metadata(card)})
-    yield dg.AssetObservation(layout, description, metadata=layout_metadata(card, data))
-
-
-def _current_card(table: OpenTable) -> TableCard:
-    """Return the description of the table with its current columns; that of the definitions may be older."""
-    return card_of(table.name, table.store, table.refusal)
-
-
-def _reported_schema(event: dg.EventLogEntry | None) -> object:
-    """Return the schema id of the last materialisation of data, or None without one."""
-    made = None if event is None else event.asset_materialization
-    value = None if made is None else made.metadata.get(SCHEMA_ID)
-    return None if value is None else value.value
+def _last_columns(instance: dg.DagsterInstance, data: dg.AssetKey) -> object:
+    """Return the `columns_text` of the last observation of data, or None without one."""
+    for record in instance.fetch_observations(data, limit=1).records:
+        observation = record.asset_observation
+        value = None if observation is None else observation.metadata.get(COLUMNS)
+        return None if value is None else value.value
+    return None
 
 
 def _broken_tree_events(
