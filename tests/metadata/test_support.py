@@ -31,8 +31,9 @@ READ, WRITE, COMPACT = Purpose
     ("options", "feature", "first_refused"),
     [
         ({"file.format": "lance"}, "file format 'lance'", READ),
-        ({"file.format.per.level": "0:csv"}, "file format 'csv': Java reads empty texts as null.* with Paimon", READ),
-        ({"file.format": "json"}, "file format 'json': its files have neither checksums", READ),
+        ({"file.format.per.level": "0:csv"}, "file format 'csv' in a table with a primary key: Paimon .* wrong", READ),
+        ({"file.format": "row"}, "file format 'row' in a table with a primary key: .*'file.format' = 'parquet'", READ),
+        ({"changelog-file.format": "text"}, "file format 'text' in a table with a primary key", WRITE),
         ({"pk-clustering-override": "true"}, "not sorted by key", READ),
         ({"pk-clustering-override": "true", "deletion-vectors.enabled": "true"}, "not sorted by key", COMPACT),
         ({"bucket": "-2", "changelog-producer": "input"}, "postponed buckets", WRITE),
@@ -65,6 +66,20 @@ def _refuses(gate: object, store: TableStore, feature: str) -> None:
     with pytest.raises(UnsupportedFeature, match=feature) as caught:
         gate(store)  # type: ignore[operator]
     assert caught.value.table == "db.t"
+
+
+def test_formats_whose_files_do_not_name_their_columns_are_accepted_where_java_reads_them(tmp_path: Path) -> None:
+    texts, append = {"v": "STRING"}, {"bucket": "-1"}
+    accepted = [make_store(tmp_path / "keyed", options={"file.format": "json"})]
+    for name in ("row", "csv", "json", "text"):
+        accepted.append(make_store(tmp_path / name, texts, keys=(), options={**append, "file.format": name}))
+    for store in accepted:
+        for gate in (require_readable, require_writable, require_compactable):
+            gate(store)
+    tracking = {**append, "file.format": "row", "row-tracking.enabled": "true"}
+    _refuses(require_readable, make_store(tmp_path / "tracked", keys=(), options=tracking), "'row' with 'row-tracking")
+    wide = make_store(tmp_path / "wide", keys=(), options={**append, "file.format": "text"})
+    _refuses(require_readable, wide, "'text' in a table with more than one text column")
 
 
 def test_what_is_supported_passes_every_gate(tmp_path: Path) -> None:
