@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lsm_core import Table
+from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
 from lsm_core.commit import Committer
 from lsm_core.errors import InvalidOption
@@ -405,4 +405,24 @@ def test_a_key_written_again_under_the_number_of_a_delete_that_is_gone_is_no_fin
     table.write(rows([2], v=7))
     table.compact(full=True)
     assert [row[0] for row in content(table)] == [2]
+    assert found(table, "merge_engine_rules").passed
+
+
+@pytest.mark.parametrize("options", [{}, {"changelog_producer": "lookup"}, {"deletion_vectors__enabled": "true"}])
+def test_retracts_of_nothing_and_kinds_that_a_compaction_replaced_are_no_finding(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """A full compaction drops a retract that had nothing to retract, or makes a row of it; of a lone +U it makes +I."""
+    sums = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "bucket": "1", "write-only": "true"}
+    named = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
+    catalog = Catalog(str(tmp_path))
+    catalog.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    table = catalog.create_table("db.t", Schema(fields, primary_keys=["k"], options=sums | named))
+    table.write(pa.table({"k": [0], "v": [0]}, schema=fields))  # the base of what is recomputed
+    table.write(pa.table({"k": [1, 2], "v": [1, 2]}, schema=fields), row_kinds=pa.array(["-D", "+U"]))
+    table.compact(full=True)
+    table.write(pa.table({"k": [1], "v": [5]}, schema=fields))
+    table.compact(full=True)
+    assert {row["k"]: row["v"] for row in table.to_arrow().to_pylist()} == {0: 0, 1: 4 if options else 5, 2: 2}
     assert found(table, "merge_engine_rules").passed

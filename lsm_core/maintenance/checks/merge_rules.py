@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lsm_core.errors import SnapshotNotFound, VerificationFailed
 from lsm_core.files import open_kv
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta, table_to_entries
+from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
@@ -29,6 +30,7 @@ from lsm_core.metadata.live_files import entries_of_buckets
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.read.merge_read import BucketMerge, BucketSource, as_tree, sections_of
 from lsm_core.read.prune import expiry_of
+from lsm_core.types import RowKind
 
 _WRITTEN: Final = {CommitKind.APPEND, CommitKind.COMPACT, CommitKind.ANALYZE}
 
@@ -139,14 +141,14 @@ def _compare(check_input: CheckInput, opened: SampledBucket, history: History) -
         with closing(opened_file) as batches:  # type: ignore[type-var]
             for batch in batches:
                 counts[file.file_name] += batch.num_rows
-                witness.add_input(file, batch)
+                witness.add_input(file, _updates_as_inserts(batch))
     opener = None if place.within is None else place.within.open
     source = BucketSource(store, place.partition, place.bucket, deletions=opened.deletions, opener=opener)
     merge = BucketMerge(source, store.schema.field_names, drop_delete=True, exact=True)
     for section in sections_of(store, opened.files):
         with closing(merge.section(section)) as merged:
             for batch in merged:
-                witness.add_written(batch)
+                witness.add_written(_updates_as_inserts(batch))
     return witness.verify((), drop_delete=True, rows_read=counts)
 
 
@@ -163,8 +165,8 @@ def find_written_files(
     Returns:
         Files of the base snapshot and of later appends, with the deletion vectors of the base by file name. In three
             cases the live files instead: the history has no later snapshot; files have retracts, and the order of
-            merging may change the result or the bucket used sequence numbers twice; or the table is ordered by
-            snapshot, and files are numbered otherwise.
+            merging may change the result, a compaction may have dropped a retract that a built row lacks, or the
+            bucket used sequence numbers twice; or the table is ordered by snapshot, and files are numbered otherwise.
     """
     if not history.since:
         return opened.files, opened.deletions
@@ -177,7 +179,8 @@ def find_written_files(
             tables.append(manifests.keep_rows(delta, partitions, buckets, None))
     files = [entry.file for entry in table_to_entries(pa.concat_tables(tables))]
     if any(file.delete_row_count != 0 for file in files) and (
-        _numbered_again(tables)
+        store.options.merge_engine != "deduplicate"
+        or _numbered_again(tables)
         or not order_free(store.schema, store.options.raw, has_retracts=True, table=store.name).ok
     ):
         return opened.files, opened.deletions
@@ -188,6 +191,13 @@ def find_written_files(
         return opened.files, opened.deletions
     vectors = deletion_vectors(store, history.base, partitions, buckets)
     return files, vectors.get((place.partition, place.bucket), {})
+
+
+def _updates_as_inserts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with +U as +I: merging and readers treat both alike, and compactions may store either."""
+    kinds = batch.column(VALUE_KIND)
+    inserts = pc.if_else(pc.equal(kinds, int(RowKind.UPDATE_AFTER)), pa.scalar(int(RowKind.INSERT), kinds.type), kinds)
+    return batch.set_column(batch.schema.get_field_index(VALUE_KIND), VALUE_KIND, inserts)
 
 
 def _has_snapshot_number(file: DataFileMeta) -> bool:
