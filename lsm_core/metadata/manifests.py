@@ -696,6 +696,13 @@ def difference(store: TableStore, old: Sequence[ManifestFileMeta], new: Sequence
 
 COLUMNS: Final = (ROW_ID, SEQUENCE_NUMBER)
 _BLOB_EXTENSION: Final = ".blob"
+DESCRIPTORS: Final = "blob-descriptor-field"
+"""Option that lists BLOB columns whose data files hold descriptors of other files."""
+
+
+def names_in(store: TableStore, key: str) -> set[str]:
+    """Return the column names that an option lists."""
+    return {name.strip() for name in str(store.options.get(key) or "").split(",")}
 
 
 def tracks_rows(store: TableStore) -> bool:

@@ -26,7 +26,8 @@ _UNREAD_TYPES = frozenset({TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNO
 """Column types that cannot be read; a read is possible if it leaves these columns out."""
 _REFUSED_TYPES = _UNREAD_TYPES | {TypeRoot.BLOB, TypeRoot.VECTOR}
 """Types of `_UNREAD_TYPES`, and types whose values are in separate files."""
-_INLINE_BLOBS = ("blob-descriptor-field", "blob-external-storage-field", "blob-view-field")
+_UNREAD_BLOBS = ("blob-external-storage-field", "blob-view-field")
+_INLINE_BLOBS = (manifests.DESCRIPTORS, *_UNREAD_BLOBS)
 """Options that list BLOB columns whose data files hold references to other files."""
 _UNORDERED_TYPES = _REFUSED_TYPES | {TypeRoot.VARIANT, TypeRoot.ARRAY, TypeRoot.MULTISET, TypeRoot.MAP, TypeRoot.ROW}
 """Types by which rows cannot be sorted."""
@@ -107,8 +108,8 @@ def require_readable(
 def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table) -> None:
     """Check that an engine that reads the Parquet files itself, by column name, sees the same rows as Dredge.
 
-    Refused are tables with deletion vectors, with files that are not Parquet, or with files whose schema has different
-    columns than the table.
+    Refused are tables with deletion vectors or data evolution, with files that are not Parquet, or with files whose
+    schema has different columns than the table.
 
     Args:
         store: the table.
@@ -120,6 +121,8 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
     """
     if any(entry.index_type.upper() == _VECTORS for entry in manifests.index_entries(store, snapshot)):
         raise UnsupportedFeature("deletion vectors in another engine's reader", store.name)
+    if manifests.evolves(store):
+        raise UnsupportedFeature("columns of several files (data evolution) in another engine's reader", store.name)
     if any(inner.root is TypeRoot.VARIANT for field in store.schema.fields for inner in field.type.with_inner()):
         raise UnsupportedFeature("columns of type VARIANT in another engine's reader", store.name)
     if not pc.all(pc.ends_with(entries.column("file_name"), ".parquet"), min_count=0).as_py():
@@ -393,7 +396,8 @@ def _unsupported_by_schema(
         is_left_out = columns is not None and field.name not in columns and not _is_merge_column(store, field.name)
         refused = _REFUSED_TYPES - _UNREAD_TYPES if is_left_out else _REFUSED_TYPES
         if field.type.root is TypeRoot.BLOB and manifests.evolves(store):
-            inline = next((key for key in _INLINE_BLOBS if field.name in _names_in(store, key)), None)
+            keys = _UNREAD_BLOBS if purpose is not Purpose.WRITE else _INLINE_BLOBS
+            inline = next((key for key in keys if field.name in manifests.names_in(store, key)), None)
             if inline is not None and not is_left_out:
                 yield f"column '{field.name}' of '{inline}'"
         elif any(inner_type.root in refused for inner_type in field.type.with_inner()):
@@ -410,11 +414,6 @@ def _unsupported_by_schema(
         yield f"compaction with '{_NEW_ROW_IDS}' = 'true', which Paimon 2.1 refuses: compactions keep row ids; unset"
     if purpose is Purpose.COMPACT and store.options.clusters_incrementally:
         yield from _unsupported_clustering(store)
-
-
-def _names_in(store: TableStore, key: str) -> set[str]:
-    """Return the column names that an option lists."""
-    return {name.strip() for name in str(store.options.get(key) or "").split(",")}
 
 
 def _unsupported_variants(store: TableStore, purpose: Purpose) -> Iterator[str]:

@@ -86,14 +86,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("async-file-write", BOOL, "true", effect=NOT_ACTED_ON, reason=JVM_TUNING),
     Key("auto-create", BOOL, "false", effect=NOT_ACTED_ON, reason=FLINK_ONLY),
     Key("batch-scan-mode", ENUM, "none", effect=NOT_ACTED_ON, reason=INTERNAL),
-    Key(
-        "blob-as-descriptor",
-        BOOL,
-        "false",
-        since="1.4",
-        effect=NOT_ACTED_ON,
-        reason="values are read and written as bytes",
-    ),
+    Key("blob-as-descriptor", BOOL, "false", since="1.4"),
     Key(
         "blob-compaction.enabled",
         BOOL,
@@ -109,8 +102,6 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
         immutable=True,
         aliases=("blob.stored-descriptor-fields",),
         since="1.4",
-        effect=OTHER_KIND,
-        reason="references of BLOB columns to other files",
     ),
     Key(
         "blob-descriptor.source-table",

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files import open_append
+from lsm_core.files.blob_descriptors import resolve_descriptors
 from lsm_core.files.blob_reader import BlobValues, is_blob_file, read_blobs
 from lsm_core.files.positions import Deleted
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.metadata.indexes import DeletionFile, read_vector
-from lsm_core.metadata.manifests import COLUMNS
+from lsm_core.metadata.manifests import COLUMNS, DESCRIPTORS, names_in
 from lsm_core.metadata.store import TableStore
 from lsm_core.types import TypeRoot
 
@@ -44,7 +45,21 @@ def row_range(file: DataFileMeta, path: str) -> tuple[int, int]:
 
 def blob_columns(store: TableStore) -> list[str]:
     """Return the names of the BLOB columns of a data-evolution table, whose values are in files of their own."""
-    return [field.name for field in store.schema.fields if field.type.root is TypeRoot.BLOB]
+    inline = names_in(store, DESCRIPTORS)
+    return [f.name for f in store.schema.fields if f.type.root is TypeRoot.BLOB and f.name not in inline]
+
+
+def descriptor_columns(store: TableStore, columns: Sequence[str]) -> list[str]:
+    """Return those of some columns whose stored descriptors a read replaces by the bytes that they name.
+
+    Args:
+        store: the table.
+        columns: columns that are read.
+    """
+    if store.options.get("blob-as-descriptor"):
+        return []
+    inline = names_in(store, DESCRIPTORS)
+    return [name for name in columns if name in inline and _field_of(store, name).type == pa.binary()]
 
 
 def without_blobs(store: TableStore) -> TableStore:
@@ -56,7 +71,8 @@ def without_blobs(store: TableStore) -> TableStore:
     Returns:
         ``store`` itself if it has no BLOB column.
     """
-    fields = tuple(field for field in store.schema.fields if field.type.root is not TypeRoot.BLOB)
+    blobs = set(blob_columns(store))
+    fields = tuple(field for field in store.schema.fields if field.name not in blobs)
     if len(fields) == len(store.schema.fields):
         return store
     return store.with_schema(replace(store.schema, fields=fields))
@@ -86,6 +102,8 @@ def read_evolved(
     files: Sequence[DataFileMeta],
     deletions: dict[str, DeletionFile],
     columns: Sequence[str],
+    *,
+    resolve: bool = False,
 ) -> Batches:
     """Yield the rows of files of one bucket, group by group, ascending by row id.
 
@@ -95,13 +113,21 @@ def read_evolved(
         files: files of the bucket, whole groups only.
         deletions: deletion vectors by file name.
         columns: columns to return, in this order.
+        resolve: whether values of `blob-descriptor-field` are the bytes that the stored descriptors name, unless
+            `blob-as-descriptor` is true.
 
     Raises:
         CorruptFile: a file is missing or damaged, or the files of a group do not fit each other.
+        UnsupportedFeature: a descriptor names a file that may not be read.
     """
+    named = descriptor_columns(store, columns) if resolve else []
     for group in group_files(files, store.bucket_dir(*place)):
         with closing(_read_group(store, place, group, deletions, columns)) as batches:
-            yield from batches
+            if not named:
+                yield from batches
+                continue
+            for batch in batches:
+                yield from resolve_descriptors(store, batch, named)
 
 
 def _read_group(

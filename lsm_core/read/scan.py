@@ -34,7 +34,7 @@ from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, t
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_declared_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
-from lsm_core.read.evolution import read_evolved
+from lsm_core.read.evolution import descriptor_columns, read_evolved
 from lsm_core.read.merge_read import read_bucket_merged, read_unmerged, repeating_texts
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import (
@@ -588,12 +588,12 @@ def read_split(
             needed = list(store.schema.field_names)
     target = _output_schema(store.schema, columns, dictionaries)
     store = store_of_split(store, split)
-    if split.raw:
+    if split.raw and not (evolves(store) and descriptor_columns(store, needed)):
         source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
     elif store.options.clusters_keys:
         source = read_unmerged(store, (split.partition, split.bucket), split.files, split.vectors, needed)
     elif not store.has_primary_key:
-        source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed)
+        source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed, resolve=True)
     else:
         source = read_bucket_merged(
             store,

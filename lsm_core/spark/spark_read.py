@@ -421,8 +421,12 @@ def _stored_as(store: TableStore, split: Split, needed: Sequence[str], alike: di
     """
     if not split.raw or any(split.deletions) or split.origin is not None:
         return ""
-    if any(inner.root is TypeRoot.VARIANT for name in needed for inner in store.schema.field(name).type.with_inner()):
-        return ""  # files may be shredded
+    if any(
+        inner.root in (TypeRoot.VARIANT, TypeRoot.BLOB)
+        for name in needed
+        for inner in store.schema.field(name).type.with_inner()
+    ):
+        return ""  # files may be shredded, or hold descriptors of other files
     widths = [file.file_size / max(1, file.row_count) for file in split.files]
     if max(widths, default=0) > _WIDEST and any(store.schema.field(name).type.root in _ANY_LENGTH for name in needed):
         return ""

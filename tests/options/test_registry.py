@@ -178,7 +178,6 @@ _CODE = Path(__file__).parents[2] / "lsm_core"
 # Named in rules about changing or renaming, or by readers of what other engines did: nothing is done because of them.
 _INERT = (Effect.NOT_ACTED_ON, Effect.OTHER_KIND)
 _NAMED_ONLY = {
-    "blob-descriptor-field",
     "blob-external-storage-field",
     "blob-view-field",
     "upsert-key",
