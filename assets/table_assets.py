@@ -7,7 +7,7 @@ from typing import Final
 import dagster as dg
 
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import TableAssets, allow_early_features
+from dredge.platform_core.dagster_internals import allow_early_features
 from dredge.platform_core.metadata import plain_cell, table_metadata, terms_table
 from dredge.platform_core.partitions import partitions_definition
 from dredge.platform_core.table_card import TableCard
@@ -84,7 +84,7 @@ def layout_asset(
         tags={"dredge/table": names.tag_value(card.name)},
         metadata={names.TABLE_NAME: card.name, **location, "terms": terms_table()},
     )
-    return TableAssets(
+    return dg.AssetsDefinition(
         keys_by_input_name={"data": data},
         keys_by_output_name={"result": key},
         node_def=graph,

@@ -14,13 +14,14 @@ from typing import Any, Final
 import dagster as dg
 
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import TableChecks, allow_early_features, copy_op, resolve_annotations
+from dredge.platform_core.dagster_internals import allow_early_features, resolve_annotations
 from dredge.platform_core.metadata import Launchpad, plain_cell
 from dredge.platform_core.partitions import partitions_definition
 from dredge.platform_core.policies import Policy
 from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard
+from dredge.platform_core.table_ops import OpTemplate
 from lsm_core.maintenance import CheckLimits, CheckReport
 from lsm_core.maintenance.file_remedies import Remedy
 
@@ -73,7 +74,7 @@ def declare_together(
     partitions = partitions_definition(card, warehouse_names)
     outs = tuple(declaration.name for declaration in declarations)
     with allow_early_features():
-        template = _template(function, warehouse_names.prefix, name, outs, pool)
+        template, op = _template(function, warehouse_names.prefix, name, outs, pool)
         specs = {
             out: dg.AssetCheckSpec(
                 declaration.name,
@@ -86,20 +87,20 @@ def declare_together(
             for out, declaration in zip(template.check_specs_by_output_name, declarations, strict=True)
         }
     (input_name,) = template.keys_by_input_name
-    return TableChecks(
+    checks: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
         keys_by_input_name={input_name: asset},
-        keys_by_output_name={},
-        node_def=copy_op(template.op, f"{'__'.join(asset.path)}__{name}"),
+        node_def=op.make_op(f"{'__'.join(asset.path)}__{name}"),
         check_specs_by_output_name=specs,
         can_subset=True,
     )
+    return checks
 
 
 @lru_cache(maxsize=256)
 def _template(
     function: Callable[..., Any], prefix: str, name: str, checks: tuple[str, ...], pool: str | None
-) -> dg.AssetChecksDefinition:
-    """Return the checks for a placeholder asset, so that Dagster inspects the function once for all tables.
+) -> tuple[dg.AssetChecksDefinition, OpTemplate]:
+    """Return the checks for a placeholder asset and their op, so that Dagster inspects the function once.
 
     Args:
         function: function that evaluates the selected checks.
@@ -109,10 +110,11 @@ def _template(
         pool: Dagster pool of the op, or None.
     """
     specs = [dg.AssetCheckSpec(check, asset=dg.AssetKey("checked")) for check in checks]
+    renamed = rename_resources(resolve_annotations(function), names.WarehouseNames("", prefix=prefix))
     template: dg.AssetChecksDefinition = dg.multi_asset_check(name=name, specs=specs, can_subset=True, pool=pool)(
-        rename_resources(resolve_annotations(function), names.WarehouseNames("", prefix=prefix))
+        renamed
     )
-    return template
+    return template, OpTemplate(template.op, renamed)
 
 
 def card_of_checks(context: dg.AssetCheckExecutionContext, warehouse: WarehouseResource) -> TableCard:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import dagster as dg
 
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import AssetCheckEvaluationPlanned, report_evaluation_of_run
+from dredge.platform_core.dagster_internals import report_evaluation_of_run
 from dredge.platform_core.obstacles import read_applying_record
 from lsm_core.clock import utc_text
 
@@ -54,10 +54,10 @@ def _find_unevaluated(instance: dg.DagsterInstance, run_id: str) -> Iterator[tup
     planned: dict[tuple[dg.AssetCheckKey, str | None], None] = {}
     for record in records:
         event = record.event_log_entry.dagster_event
-        data = None if event is None else event.event_specific_data
+        data: Any = None if event is None else event.event_specific_data
         if isinstance(data, dg.AssetCheckEvaluation):
             planned.pop((data.asset_check_key, data.partition), None)
-        elif isinstance(data, AssetCheckEvaluationPlanned):
+        elif data is not None:  # planned
             subset = data.partitions_subset
             for partition in subset.get_partition_keys() if subset is not None else [None]:
                 planned[data.asset_check_key, partition] = None

@@ -7,18 +7,19 @@ For each asset with checks, Dagster asks the storage twice whether its database 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._core.instance.ref import InstanceRef
-from dagster._core.storage.asset_check_execution_record import AssetCheckInstanceSupport
-from dagster._serdes import ConfigurableClassData
+
+if TYPE_CHECKING:
+    from dagster._serdes import ConfigurableClassData
 
 
 class FleetInstance(dg.DagsterInstance):
     """Dagster instance that asks its storage only once whether it has the table of check results."""
 
-    _keeps_check_results = False
+    _support: Any = None
 
     @classmethod
     def config_schema(cls) -> Mapping[str, Any]:
@@ -34,10 +35,11 @@ class FleetInstance(dg.DagsterInstance):
         """
         return InstanceRef.config_defaults(base_dir)
 
-    def get_asset_check_support(self) -> AssetCheckInstanceSupport:
+    def get_asset_check_support(self) -> Any:
         """Return whether the storage can keep check results; a missing table is looked for again at each call."""
-        if not self._keeps_check_results:
-            support = super().get_asset_check_support()
-            self._keeps_check_results = support is AssetCheckInstanceSupport.SUPPORTED
-            return support
-        return AssetCheckInstanceSupport.SUPPORTED
+        if self._support is not None:
+            return self._support
+        support = super().get_asset_check_support()
+        if support.value == "SUPPORTED":
+            self._support = support
+        return support

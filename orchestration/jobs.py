@@ -27,7 +27,7 @@ from dredge.orchestration.ops.table_ops import (
 from dredge.orchestration.ops.warehouse_ops import MaintainConfig, maintain_op, orphan_plans_op
 from dredge.orchestration.ops.what_if_op import WhatIfConfig, what_if_op
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import UnresolvedAssetJobDefinition, resolve_annotations
+from dredge.platform_core.dagster_internals import resolve_annotations
 from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.settings import Settings
 from dredge.platform_core.resources.warehouse import WarehouseResource
@@ -212,7 +212,7 @@ def _plain_job(
     return graph.to_job(tags={names.TAG_ACTION: names.tag_value(name)}, executor_def=_EXECUTOR)
 
 
-def warehouse_health_job(warehouse_names: names.WarehouseNames) -> UnresolvedAssetJobDefinition:
+def warehouse_health_job(warehouse_names: names.WarehouseNames) -> Any:  # Dagster does not export the type
     """Return the job that materialises the asset `warehouse_health`, the ranking of all tables by need."""
     return dg.define_asset_job(
         name=warehouse_names.definition(names.WAREHOUSE_HEALTH),

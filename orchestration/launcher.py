@@ -13,14 +13,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, LaunchRunContext, WorkerStatus
-from dagster._core.storage.dagster_run import DagsterRun
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._grpc.types import ExecuteRunArgs
-from dagster._serdes import ConfigurableClassData, serialize_value
 
 from dredge.platform_core import names
 from dredge.platform_core.resources.settings import RUN_ASSETS_VARIABLE, RUN_JOB_VARIABLE, RUN_PARTITIONED_VARIABLE
@@ -29,14 +28,17 @@ from lsm_core.processes import start_tick
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+    from dagster._core.launcher import LaunchRunContext
+    from dagster._serdes import ConfigurableClassData
+
 PROCESS_TAG: Final = "dredge/process"
 """Run tag for the run's process: its id and, because ids are reused, its start in kernel clock ticks."""
 PRELOADED: Final = (
     "dagster._cli.api",
     "dagster._daemon",
     "dredge.platform_core.resources",
-    "assets",
-    "checks",
+    "dredge.assets",
+    "dredge.checks",
     "dredge.orchestration.jobs",
     "dredge.orchestration.sensors",
     "lsm_core.spark.spark_maintenance",
@@ -48,7 +50,7 @@ PRELOADED: Final = (
 """Modules to import before the first fork. The code location is not included: each run loads it for the warehouse."""
 
 
-class WarmRunLauncher(DefaultRunLauncher):
+class WarmRunLauncher(dg.DefaultRunLauncher):
     """Launcher that forks runs from a process that has imported the modules ``preload``; missing modules are skipped.
 
     Runs of a code location with a different Python executable use Dagster's own launcher. After an upgrade of
@@ -59,6 +61,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         super().__init__(inst_data)
         self._preload = list(preload)
         self._forks: ForkServerContext | None = None
+        self._forked: set[str] = set()
 
     @classmethod
     def config_type(cls) -> Any:
@@ -86,10 +89,10 @@ class WarmRunLauncher(DefaultRunLauncher):
         if self._forks is None:
             self._forks = multiprocessing.get_context("forkserver")
             self._forks.set_forkserver_preload(self._preload)
-        process = self._forks.Process(target=_execute, args=(serialize_value(arguments), _run_variables(run)))
+        process = self._forks.Process(target=_execute, args=(dg.serialize_value(arguments), _run_variables(run)))
         process.start()
         self._instance.add_run_tags(run.run_id, {PROCESS_TAG: f"{process.pid}:{start_tick(process.pid or 0) or 0}"})
-        self._run_ids.add(run.run_id)
+        self._forked.add(run.run_id)
         threading.Thread(target=self._watch, args=(process, run.run_id), daemon=True).start()
 
     def terminate(self, run_id: str) -> bool:
@@ -108,12 +111,32 @@ class WarmRunLauncher(DefaultRunLauncher):
             os.kill(pid, signal.SIGTERM)
         return True
 
+    def join(self, timeout: float = 30) -> None:
+        """Wait until all runs of this launcher have ended.
+
+        Args:
+            timeout: most seconds to wait.
+
+        Raises:
+            TimeoutError: runs have not ended in time.
+        """
+        deadline = time.monotonic() + timeout
+        while self.has_instance and (active := sorted(run for run in self._forked if self._is_active(run))):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"runs have not ended after {timeout:g} s: {', '.join(active)}")
+            time.sleep(0.05)
+        super().join(timeout)  # type: ignore[no-untyped-call]  # Dagster leaves it untyped
+
+    def _is_active(self, run_id: str) -> bool:
+        run = self._instance.get_run_by_id(run_id)
+        return run is not None and not run.is_finished
+
     @property
     def supports_check_run_worker_health(self) -> bool:
         """Whether run monitoring can detect a dead process: yes."""
         return True
 
-    def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
+    def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Return whether the run's process is alive; runs that Dagster's own launcher started count as running."""
         if PROCESS_TAG not in run.tags or _live_pid(run) is not None:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
@@ -134,7 +157,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         self._instance.report_run_failed(run, message)
 
 
-def _run_variables(run: DagsterRun) -> dict[str, str]:
+def _run_variables(run: dg.DagsterRun) -> dict[str, str]:
     """Return environment variables that name the run's assets, or else the run's job, for `definitions.defs`."""
     keys = {*(run.asset_selection or ()), *(check.asset_key for check in run.asset_check_selection or ())}
     if keys:
@@ -158,7 +181,7 @@ def _execute(arguments: str, variables: Mapping[str, str]) -> None:
     api_cli.main(["execute_run", arguments], prog_name="dagster api")
 
 
-def _live_pid(run: DagsterRun) -> int | None:
+def _live_pid(run: dg.DagsterRun) -> int | None:
     """Return the id of the run's process, or None if the process has ended."""
     pid, _, started = run.tags[PROCESS_TAG].partition(":")
     return int(pid) if start_tick(int(pid)) == int(started) else None

@@ -1,63 +1,140 @@
-"""Workarounds for Dagster, and all imports of Dagster's private modules except those of `dagster.yaml`'s classes.
+"""What Dagster's public API does not offer: every private name of Dagster that Dredge uses, with its reason.
 
-The workarounds cover postponed annotations, and warnings about beta and preview features.
+A test fails for a name without an entry in `INTERNALS`, and for an entry that Dagster offers publicly now. No private
+attribute of an object of Dagster is assigned. Evaluations of checks and pools are read by methods of
+`DagsterInstance.event_log_storage`. These are not private, but documented only for authors of storages.
+
+The other functions work around postponed annotations, and warnings about beta and preview features.
 """
 
 from __future__ import annotations
 
-import copy
+import re
+import time
 import typing
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import dagster as dg
-import sqlalchemy as sa
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._core.definitions.data_version import DATA_VERSION_TAG, extract_data_version_from_entry
-from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.errors import DagsterPipesExecutionError
 from dagster._core.event_api import PartitionKeyFilter
-from dagster._core.storage.asset_check_execution_record import (
-    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
-    AssetCheckExecutionRecord,
-    AssetCheckExecutionRecordStatus,
-)
-from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.tags import RUN_KEY_TAG
-from dagster._utils.concurrency import ConcurrencyKeyInfo
-from dagster._utils.schedules import is_valid_cron_schedule
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+if TYPE_CHECKING:
+    from dagster._core.storage.asset_check_execution_record import (
+        AssetCheckExecutionRecord as AssetCheckExecutionRecord,  # noqa: PLC0414  (for other modules)
+    )
 
 __all__ = [  # private names of Dagster that other modules import from here
-    "COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES",
-    "DATA_VERSION_TAG",
-    "RUN_KEY_TAG",
-    "AssetCheckEvaluationPlanned",
-    "AssetCheckExecutionRecord",
     "AssetCheckExecutionRecordStatus",
-    "ConcurrencyKeyInfo",
     "PartitionKeyFilter",
-    "UnresolvedAssetJobDefinition",
-    "extract_data_version_from_entry",
-    "is_valid_cron_schedule",
 ]
 
-ASSET_JOB: Final = IMPLICIT_ASSET_JOB_NAME
+
+@dataclass(frozen=True)
+class Internal:
+    """Private name of Dagster that Dredge uses.
+
+    Attributes:
+        name: dotted name of an object in a private module, or class and private attribute.
+        reason: why no public name does the same.
+        successor: pattern of the public names that would replace it: names in `dagster`, or a class in `dagster` and
+            its public method.
+    """
+
+    name: str
+    reason: str
+    successor: re.Pattern[str]
+
+
+_HISTORY: Final = re.compile(r"DagsterInstance[.]\w*asset_check\w*")
+INTERNALS: Final = (
+    Internal(
+        "dagster._core.event_api.PartitionKeyFilter",
+        "argument to read the evaluations of a check for one partition; DagsterInstance documents no evaluations",
+        _HISTORY,
+    ),
+    Internal(
+        "dagster._core.storage.asset_check_execution_record.AssetCheckExecutionRecordStatus",
+        "argument to read earlier evaluations and failures; DagsterInstance documents no evaluations",
+        _HISTORY,
+    ),
+    Internal(
+        "dagster._core.storage.asset_check_execution_record.AssetCheckExecutionRecord",
+        "type of these evaluations, in annotations only",
+        re.compile(r"AssetCheckExecutionRecord"),
+    ),
+    Internal(
+        "dagster._core.instance.ref.InstanceRef",
+        "a class of `instance_class` in dagster.yaml must return Dagster's default settings",
+        re.compile(r"InstanceRef|DagsterInstance[.]config_defaults"),
+    ),
+    Internal(
+        "dagster._serdes.ConfigurableClassData",
+        "type of the settings of classes in dagster.yaml, in annotations only",
+        re.compile(r"ConfigurableClassData"),
+    ),
+    Internal(
+        "dagster._core.launcher.LaunchRunContext",
+        "type of a launcher's argument, in annotations only",
+        re.compile(r"LaunchRunContext"),
+    ),
+    Internal(
+        "dagster._core.launcher.CheckRunHealthResult",
+        "a launcher returns it to run monitoring",
+        re.compile(r"CheckRunHealthResult"),
+    ),
+    Internal(
+        "dagster._core.launcher.WorkerStatus",
+        "a launcher returns it to run monitoring",
+        re.compile(r"WorkerStatus"),
+    ),
+    Internal(
+        "dagster._grpc.types.ExecuteRunArgs",
+        "argument of the command `dagster api execute_run`, by which launchers start runs",
+        re.compile(r"ExecuteRunArgs|execute_run\w*"),
+    ),
+    Internal(
+        "dagster._cli.api",
+        "the command `dagster api execute_run` is called in a forked process, where its modules are imported already",
+        re.compile(r"api_cli|execute_run\w*"),
+    ),
+    Internal(
+        "dagster._daemon",
+        "a module to import before the first fork",
+        re.compile(r"daemon"),
+    ),
+    Internal(
+        "DefaultRunLauncher._instance",
+        "a launcher reads its Dagster instance; all launchers of Dagster's own libraries do",
+        re.compile(r"(DefaultRunLauncher|RunLauncher)[.]instance"),
+    ),
+)
+"""All private names of Dagster in the platform."""
+
+ASSET_JOB: Final = "__ASSET_JOB"
 """Dagster's implicit job over all assets, started by "Materialize" and by run requests without a job."""
-WHOLE_LOCATION: Final = SINGLETON_REPOSITORY_NAME
+WHOLE_LOCATION: Final = "__repository__"
 """Name of the repository that Dagster creates for a `Definitions` object; URLs of Dagster's pages omit the name."""
-PipesFailed: Final = DagsterPipesExecutionError
-"""Error of the Pipes client for a program that failed."""
-F = TypeVar("F", bound=Callable[..., Any])
-_TEMPLATE: Final = "_dredge_template"
-_BOUND: Final = "_dredge_bound"
-_REQUIRED: Final = "_dredge_required"
+RUN_KEY_TAG: Final = "dagster/run_key"
+"""Tag by which Dagster stores the run key of a sensor's run request."""
+DATA_VERSION_TAG: Final = "dagster/data_version"
+"""Tag of a materialisation with the version of its data."""
+FAILED: Final = frozenset({AssetCheckExecutionRecordStatus.FAILED})
+"""Status of evaluations that failed, also with a warning."""
+COMPLETED: Final = FAILED | {AssetCheckExecutionRecordStatus.SUCCEEDED}
+"""Statuses of evaluations with a result."""
 _FAILURES_READ: Final = 1_000
-"""Newest failures of a check that are read if Dagster's storage is not an SQL database."""
+"""Newest failures of a check that are read."""
+_CHECKS_AT_ONCE: Final = 500
+"""Most checks per query, because Dagster's storage limits the length of a list."""
+_CHECKS_KNOWN: Final = 100_000
+"""Most checks whose failures a process keeps."""
+_HISTORY_SECONDS: Final = 600.0
+"""Seconds after which failures of a check are read again, although it has no newer evaluation."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def resolve_annotations(function: F) -> F:
@@ -67,80 +144,6 @@ def resolve_annotations(function: F) -> F:
     """
     function.__annotations__ = typing.get_type_hints(function)
     return function
-
-
-def copy_op(template: dg.OpDefinition, name: str, pool: str | None = None) -> dg.OpDefinition:
-    """Return a copy of an op with a new name and, if given, a new pool; all other attributes are shared.
-
-    For each new op definition, Dagster inspects the function and its defaults. This inspection takes milliseconds: too
-    long for thousands of tables.
-    """
-    copied_op = copy.copy(template)
-    copied_op._name = name
-    copied_op._pool = pool or template.pool
-    vars(copied_op).setdefault(_TEMPLATE, template)
-    return copied_op
-
-
-def copy_graph(template: dg.GraphDefinition, name: str, ops: Mapping[str, dg.OpDefinition]) -> dg.GraphDefinition:
-    """Return a copy of a graph with a new name and new ops; all other attributes are shared.
-
-    For each new graph definition, Dagster sorts and checks the nodes: half of the time to define an asset.
-
-    Args:
-        template: graph to copy.
-        name: name of the copy.
-        ops: new ops by node name, each made by `copy_op` from the template's op of this node.
-    """
-    nodes, dependencies = dict(template.node_dict), dict(template.dependencies)
-    for node, definition in ops.items():
-        old_invocation = dg.NodeInvocation(nodes[node].definition.name, alias=node)
-        dependencies[dg.NodeInvocation(definition.name, alias=node)] = dependencies.pop(old_invocation)
-        nodes[node] = copy.copy(nodes[node])
-        nodes[node].definition = definition
-    copied_graph = copy.copy(template)
-    copied_graph._dependencies = dependencies
-    copied_graph._name, copied_graph._node_dict = name, nodes
-    copied_graph._node_defs = [ops.get(node, template.node_dict[node].definition) for node in nodes]
-    copied_graph._nodes_in_topological_order = [nodes[node.name] for node in template.nodes_in_topological_order]
-    vars(copied_graph)[_TEMPLATE] = template
-    return copied_graph
-
-
-class _SharedRequirements:
-    """Mixin for definitions of copied ops and graphs (`copy_op`): resource requirements are computed once per template.
-
-    Dagster's error about a missing resource then names the first definition of the template.
-    """
-
-    def with_resources(self, resource_defs: Mapping[str, dg.ResourceDefinition]) -> Any:
-        """Return this definition with its resources bound; raise the same errors as Dagster's own method."""
-        definition = typing.cast("dg.AssetsDefinition", self)
-        template = vars(definition.node_def).get(_TEMPLATE)
-        if template is None or definition.resource_defs:
-            return super().with_resources(resource_defs)  # type: ignore[misc]
-        offered, bound = vars(template).get(_BOUND, ({}, definition))
-        if offered.keys() != resource_defs.keys() or any(offered[key] is not resource_defs[key] for key in offered):
-            bound = super().with_resources(resource_defs)  # type: ignore[misc]
-            vars(bound)[_REQUIRED] = tuple(bound.get_resource_requirements())
-            vars(template)[_BOUND] = (dict(resource_defs), bound)
-        copied_definition = copy.copy(definition)
-        copied_definition._resource_defs = bound._resource_defs
-        vars(copied_definition)[_REQUIRED] = vars(bound)[_REQUIRED]
-        return copied_definition
-
-    def get_resource_requirements(self) -> Iterator[Any]:
-        """Return the result of Dagster's own `get_resource_requirements`, which is computed once for all copies."""
-        known = vars(self).get(_REQUIRED)
-        return super().get_resource_requirements() if known is None else iter(known)  # type: ignore[misc]
-
-
-class TableAssets(_SharedRequirements, dg.AssetsDefinition):
-    """Assets of one table; the assets of all tables share their resource requirements."""
-
-
-class TableChecks(_SharedRequirements, dg.AssetChecksDefinition):
-    """Checks of one table's asset; the checks of all tables share their resource requirements."""
 
 
 @contextmanager
@@ -181,48 +184,63 @@ def assign_pending_step(instance: dg.DagsterInstance, pool: str) -> None:
         instance: Dagster instance.
         pool: name of the pool.
     """
-    storage = instance.event_log_storage
-    if isinstance(storage, SqlEventLogStorage):
-        storage.assign_pending_steps([pool])
+    assign = getattr(instance.event_log_storage, "assign_pending_steps", None)
+    if assign is not None:
+        assign([pool])
 
 
-def find_failed_places(
+def read_newest_records(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
-) -> list[tuple[dg.AssetCheckKey, str | None]]:
-    """Return each pair of a check and a partition for which the check ever failed, sorted.
-
-    One query finds the pairs of all checks, while Dagster's API reads one check at a time. If Dagster's storage is not
-    an SQL database, the API is used, and only the 1,000 newest failures of each check are read.
+) -> dict[dg.AssetCheckKey, AssetCheckExecutionRecord]:
+    """Return the newest record of each check, for any partition, with or without a result.
 
     Args:
         instance: Dagster instance.
-        checks: keys of the checks.
-
-    Returns:
-        Pairs of the check's key and the partition key; the partition key is None for a check of the whole asset.
+        checks: keys of the checks; checks without a record are missing in the result.
     """
-    storage, table = instance.event_log_storage, AssetCheckExecutionsTable
-    failed = AssetCheckExecutionRecordStatus.FAILED
-    places: set[tuple[dg.AssetCheckKey, str | None]]
-    if isinstance(storage, SqlEventLogStorage):
-        conditions = (
-            table.c.check_name.in_({check.name for check in checks}),
-            table.c.execution_status == failed.value,
-        )
-        query = sa.select(table.c.asset_key, table.c.check_name, table.c.partition).where(*conditions).distinct()
-        checks_by_key = {(check.asset_key.to_string(), check.name): check for check in checks}
-        with storage.index_connection() as connection:
-            rows = connection.execute(query).fetchall()
-        places = {
-            (checks_by_key[key, name], partition) for key, name, partition in rows if (key, name) in checks_by_key
-        }
-    else:
-        places = {
-            (check, record.partition)
-            for check in checks
-            for record in storage.get_asset_check_execution_history(check, limit=_FAILURES_READ, status={failed})
-        }
-    return sorted(places, key=lambda place: (place[0], place[1] is not None, place[1] or ""))
+    storage, keys = instance.event_log_storage, list(checks)
+    records: dict[dg.AssetCheckKey, AssetCheckExecutionRecord] = {}
+    for start in range(0, len(keys), _CHECKS_AT_ONCE):
+        records |= storage.get_latest_asset_check_execution_by_key(keys[start : start + _CHECKS_AT_ONCE])
+    return records
+
+
+@dataclass
+class FailureHistory:
+    """Partitions for which checks ever failed, as far as this process has read them.
+
+    Dagster reads the failures of one check at a time, in some three milliseconds. So a check is read again only after
+    it has a newer evaluation, while a run evaluates it, or after ten minutes.
+    """
+
+    _known: dict[dg.AssetCheckKey, tuple[object, float, tuple[str | None, ...]]] = field(default_factory=dict)
+
+    def find_failed_places(
+        self, instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
+    ) -> list[tuple[dg.AssetCheckKey, str | None]]:
+        """Return each pair of a check and a partition for which the check failed, from its 1,000 newest failures.
+
+        Args:
+            instance: Dagster instance.
+            checks: keys of the checks.
+
+        Returns:
+            Pairs of the check's key and the partition key, sorted; the partition key is None for a check of the whole
+            asset.
+        """
+        if len(self._known) > _CHECKS_KNOWN:
+            self._known.clear()
+        storage, now_s = instance.event_log_storage, time.monotonic()
+        places: set[tuple[dg.AssetCheckKey, str | None]] = set()
+        for check, newest in read_newest_records(instance, checks).items():
+            version = (newest.id, newest.status, newest.run_id, newest.create_timestamp)
+            known_version, read_s, partitions = self._known.get(check, (None, 0.0, ()))
+            if known_version != version or now_s - read_s > _HISTORY_SECONDS or newest.status not in COMPLETED:
+                failures = storage.get_asset_check_execution_history(check, limit=_FAILURES_READ, status=set(FAILED))
+                partitions = tuple({record.partition for record in failures})
+                self._known[check] = (version, now_s, partitions)
+            places |= {(check, partition) for partition in partitions}
+        return sorted(places, key=lambda place: (place[0], place[1] is not None, place[1] or ""))
 
 
 def read_tick_end(instance: dg.DagsterInstance, sensor: str, began_s: float | None) -> int | None:

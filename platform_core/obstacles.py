@@ -8,17 +8,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import (
-    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
-    AssetCheckExecutionRecord,
+    COMPLETED,
+    FAILED,
+    FailureHistory,
     PartitionKeyFilter,
-    find_failed_places,
+    read_newest_records,
 )
+
+if TYPE_CHECKING:
+    from dredge.platform_core.dagster_internals import AssetCheckExecutionRecord
 
 _LOOK_BACK = 50
 _AT_WORK: Final = 500
@@ -32,10 +36,9 @@ _FAILED_EVALUATIONS_READ: Final = 100
 """Most evaluations of a failed check that are read for the time since which it fails."""
 _FAILED_EVALUATIONS: Final = 1_000
 """Number of newest failed evaluations of a check in which blocked partitions are searched."""
-_COMPLETED: Final = set(COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES)
-_FAILED: Final = {status for status in _COMPLETED if status.value == "FAILED"}
-_CHECKS_AT_ONCE: Final = 500
-"""Most checks per query, because Dagster's storage limits the length of a list."""
+_COMPLETED: Final = set(COMPLETED)
+_FAILED: Final = set(FAILED)
+_HISTORY: Final = FailureHistory()
 _WORKING: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -61,15 +64,12 @@ def read_newest_evaluations(
         The evaluations by check; checks that were never evaluated are missing.
     """
     evaluations: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
-    storage, keys = instance.event_log_storage, list(checks)
-    for start in range(0, len(keys), _CHECKS_AT_ONCE):
-        newest = storage.get_latest_asset_check_execution_by_key(keys[start : start + _CHECKS_AT_ONCE])
-        for key, record in newest.items():
-            completed: Sequence[AssetCheckExecutionRecord] = [record]
-            if record.status not in _COMPLETED:
-                completed = storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED)
-            if completed and completed[0].evaluation is not None:
-                evaluations[key] = completed[0].evaluation
+    for key, record in read_newest_records(instance, checks).items():
+        completed: Sequence[AssetCheckExecutionRecord] = [record]
+        if record.status not in _COMPLETED:
+            completed = instance.event_log_storage.get_asset_check_execution_history(key, limit=1, status=_COMPLETED)
+        if completed and completed[0].evaluation is not None:
+            evaluations[key] = completed[0].evaluation
     return evaluations
 
 
@@ -84,10 +84,10 @@ def read_layout_evaluation(
 def find_evaluated_checks(instance: dg.DagsterInstance, layouts: Iterable[dg.AssetKey]) -> frozenset[dg.AssetCheckKey]:
     """Return the blocking checks of layout assets, under current and former keys, that were ever evaluated.
 
-    One query reads the checks of all layout assets.
+    Each query reads 500 checks.
     """
     keys = [check for layout in layouts for check in _blocking_checks(layout)]
-    return frozenset(instance.event_log_storage.get_latest_asset_check_execution_by_key(keys))
+    return frozenset(read_newest_records(instance, keys))
 
 
 _NAMES: Final = {
@@ -290,8 +290,9 @@ class FailedCheck:
 def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.AssetKey]) -> dict[str, FailedCheck]:
     """Return the failed check of each blocked table; of several blocked partitions, only one is named.
 
-    The result agrees with `find_blocking_failure`, also about former names of checks and layouts. One query finds the
-    checks and partitions that ever failed; only their newest evaluations are read.
+    The result agrees with `find_blocking_failure`, also about former names of checks and layouts. Of the checks and
+    partitions that ever failed, the newest evaluations are read. In rare cases, a failure appears ten minutes late
+    (`FailureHistory`).
 
     Args:
         instance: Dagster instance.
@@ -304,7 +305,8 @@ def find_failed_checks(instance: dg.DagsterInstance, layouts: Mapping[str, dg.As
     current = {
         check: (layout, name) for layout in tables for name in _NAMES for check in _blocking_checks(layout, name)
     }
-    ever_failed = dict.fromkeys((current[check], place) for check, place in find_failed_places(instance, current))
+    places = _HISTORY.find_failed_places(instance, current)
+    ever_failed = dict.fromkeys((current[check], place) for check, place in places)
     failures: dict[str, FailedCheck] = {}
     for (layout, name), partition in ever_failed:
         if tables[layout] in failures:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import dagster as dg
 
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import ConcurrencyKeyInfo, assign_pending_step
+from dredge.platform_core.dagster_internals import assign_pending_step
 
 STUCK_MS: Final = 2 * 60 * 1000
 """Time (ms) after which a step counts as forgotten. Dagster assigns a free slot within a second."""
@@ -80,23 +80,23 @@ def assign_forgotten_steps(
     return [replace(step, is_healed=(step.pool, step.run_id, step.step) in assigned) for step in forgotten]
 
 
-def _read_pools(storage: Any, pools: Sequence[str]) -> Mapping[str, ConcurrencyKeyInfo]:
+def _read_pools(storage: Any, pools: Sequence[str]) -> Mapping[str, Any]:
     """Return the slots and the waiting steps of pools, by name of the pool.
 
     Dagster reads many pools at once since 1.13, before one by one.
     """
     if hasattr(storage, "get_concurrency_infos"):
-        infos: Mapping[str, ConcurrencyKeyInfo] = storage.get_concurrency_infos(pools)
+        infos: Mapping[str, Any] = storage.get_concurrency_infos(pools)
         return infos
     return {pool: storage.get_concurrency_info(pool) for pool in pools}
 
 
-def _find_forgotten(pool: str, info: ConcurrencyKeyInfo, now_ms: int) -> list[ForgottenStep]:
+def _find_forgotten(pool: str, info: Any, now_ms: int) -> list[ForgottenStep]:
     """Return the steps that Dagster would have assigned long ago to the free slots of a pool.
 
     Args:
         pool: name of the pool.
-        info: slots and waiting steps of the pool.
+        info: slots and waiting steps of the pool (Dagster's `ConcurrencyKeyInfo`).
         now_ms: epoch ms by the wall clock.
     """
     waiting = sorted(

@@ -12,6 +12,7 @@ from dredge.checks.merged_view import compare_with_previous, to_check_result
 from dredge.checks.undo_protection import keep_for_undo
 from dredge.orchestration.ops.common import TableFailed, fail_in_one_line, job_op, process_tables
 from dredge.platform_core import names
+from dredge.platform_core.dagster_internals import read_newest_records
 from dredge.platform_core.health import refusal_of
 from dredge.platform_core.metadata import Launchpad
 from dredge.platform_core.obstacles import find_blocking_failure
@@ -91,7 +92,7 @@ def sort_by_last_audit(instance: dg.DagsterInstance, warehouse: WarehouseResourc
         The tables; never compared tables come first, then the least recently compared.
     """
     keys = {table: dg.AssetCheckKey(warehouse.names.layout_key(table), names.MERGED_VIEW_CHECK) for table in tables}
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys.values()))
+    records = read_newest_records(instance, keys.values())
     times = {key: record.create_timestamp for key, record in records.items()}
     return sorted(tables, key=lambda table: (times.get(keys[table], 0.0), table))
 

@@ -19,7 +19,7 @@ from dredge.checks.undo_protection import keep_for_undo
 from dredge.orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
 from dredge.orchestration.ops.common import job_op, op_of, report_failure
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import PipesFailed, allow_early_features, copy_graph, copy_op
+from dredge.platform_core.dagster_internals import allow_early_features
 from dredge.platform_core.health import TableHealth, refusal_of, table_health
 from dredge.platform_core.metadata import (
     Launchpad,
@@ -38,10 +38,12 @@ from dredge.platform_core.policies import Reason, policy_source
 from dredge.platform_core.policies.permanent_failures import find_permanent_error, restore_remote_error
 from dredge.platform_core.policies.policy import SortRule
 from dredge.platform_core.policies.rounds import COMPACT, due_action, judge_table, values_of
+from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.standard_metadata import columns_observation, layout_metadata
 from dredge.platform_core.table_card import TableCard, count_text
+from dredge.platform_core.table_ops import OpTemplate
 from dredge.platform_core.tree_picture import tree_picture
 from lsm_core.errors import (
     CommitConflict,
@@ -422,22 +424,7 @@ def make_declined_plan(table: str, text: str, action: str = COMPACT, *, reason: 
     return MaintenancePlan(action, table, None, declined=(Declined(table, reason, text),))
 
 
-def apply_op(table: str, warehouse_names: names.WarehouseNames) -> dg.OpDefinition:
-    """Return a table's op that applies a plan. The table's pool lets one such op run at a time."""
-    return copy_op(
-        op_of(_apply_op, warehouse_names), warehouse_names.op_name("apply", table), warehouse_names.table_pool(table)
-    )
-
-
-@job_op(
-    "apply",
-    "Merge the planned files, on Spark if configured, verify the output (V0, V1, V2) and commit once.",
-    config=PLAN_CONFIG,
-    out=dg.Out(str),
-    kind="spark",
-    retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
-)
-def _apply_op(
+def _apply(
     context: dg.OpExecutionContext, plan: str, warehouse: WarehouseResource, spark: SparkResource
 ) -> dg.Output[str]:  # Dagster refuses a plain value if a Pipes process did the work
     """Apply `plan`, the `RunPlan` of the plan op as JSON, and return an `AppliedPlan` as JSON."""
@@ -466,6 +453,28 @@ def _apply_op(
     if applied.published is not None:  # the check reads the published snapshot from this tag
         context.instance.add_run_tags(context.run_id, {names.published_tag(card.name): str(applied.published)})
     return dg.Output(APPLIED.dump_json(applied).decode())
+
+
+_apply_op: Final = job_op(
+    "apply",
+    "Merge the planned files, on Spark if configured, verify the output (V0, V1, V2) and commit once.",
+    config=PLAN_CONFIG,
+    out=dg.Out(str),
+    kind="spark",
+    retry_policy=dg.RetryPolicy(max_retries=RETRIES, delay=1),
+)(_apply)
+
+
+@cache
+def _apply_template(prefix: str) -> OpTemplate:
+    warehouse_names = names.WarehouseNames("", prefix=prefix)
+    return OpTemplate(op_of(_apply_op, warehouse_names), rename_resources(_apply, warehouse_names))
+
+
+def apply_op(table: str, warehouse_names: names.WarehouseNames) -> dg.OpDefinition:
+    """Return a table's op that applies a plan. The table's pool lets one such op run at a time."""
+    template = _apply_template(warehouse_names.prefix)
+    return template.make_op(warehouse_names.op_name("apply", table), warehouse_names.table_pool(table))
 
 
 def _apply_or_replan(
@@ -587,7 +596,7 @@ def _apply_with_pipes(
             client = dg.PipesSubprocessClient(env=spark.driver_environment())
             invocation = client.run(context=context, command=spark.command(), extras=request)
         messages = invocation.get_custom_messages()
-    except PipesFailed as error:
+    except dg.DagsterError as error:  # Dagster exports no error of Pipes
         context.log.warning(str(error))
         messages = ()
     if not messages:
@@ -941,41 +950,50 @@ def layout_graph(table: str, warehouse_names: names.WarehouseNames) -> dg.GraphD
     """Return the graph that materialises one table's layout asset: observe, plan, apply, verify and record.
 
     All tables share the ops, except ``apply``, which has a pool per table.
+
+    Args:
+        table: full name of the table.
+        warehouse_names: names of the warehouse in Dagster.
     """
-    return copy_graph(
-        _common_graph(warehouse_names.prefix),
+    shared, apply = _shared_ops(warehouse_names.prefix), apply_op(table, warehouse_names)
+    return dg.GraphDefinition(
         warehouse_names.node_name(table),
-        {_APPLY: apply_op(table, warehouse_names)},
+        node_defs=[*shared, apply],
+        dependencies={
+            dg.NodeInvocation(op.name, alias=node): inputs
+            for (node, inputs), op in zip(_INPUTS.items(), (*shared, apply), strict=True)
+        },
+        input_mappings=[_DATA],
+        output_mappings=[_RESULT],
+        config=_CONFIG,
     )
 
 
-_APPLY: Final = "apply"
-
-
 @cache
-def _common_graph(prefix: str) -> dg.GraphDefinition:
-    """Return the graph that the layouts of a warehouse share.
+def _shared_ops(prefix: str) -> tuple[dg.OpDefinition, ...]:
+    """Return the ops that all tables of a warehouse share, in the order of `_INPUTS`.
 
     Args:
         prefix: prefix of the names of the warehouse's definitions, or "".
     """
     warehouse_names = names.WarehouseNames("", prefix=prefix)
-    observe, plan, verify, record = (
-        op_of(op, warehouse_names).alias(op.name) for op in (observe_op, plan_op, verify_op, record_op)
-    )
-    apply = apply_op("any.table", warehouse_names).alias(_APPLY)
+    return tuple(op_of(op, warehouse_names) for op in (observe_op, plan_op, verify_op, record_op))
 
-    @dg.graph(
-        name=warehouse_names.definition("layout"),
-        ins={"data": dg.GraphIn()},
-        # The two ops that plan get the configuration of the launchpad: names and hashes only.
-        config=dg.ConfigMapping(
-            config_schema=PLAN_CONFIG,
-            config_fn=lambda config: {verb: {"config": dict(config)} for verb in ("plan", "apply")},
-        ),
-    )
-    def layout(data: Any) -> Any:
-        report = apply(plan(observe(data)))
-        return record(report, verify(report))
 
-    return layout
+_INPUTS: Final[Mapping[str, Mapping[str, dg.DependencyDefinition]]] = {
+    "observe": {},
+    "plan": {"observed": dg.DependencyDefinition("observe")},
+    "verify": {"report": dg.DependencyDefinition("apply")},
+    "record": {"report": dg.DependencyDefinition("apply"), "verdict": dg.DependencyDefinition("verify")},
+    "apply": {"plan": dg.DependencyDefinition("plan")},
+}
+"""Inputs of each node of a layout's graph."""
+_DATA: Final = dg.InputMapping(graph_input_name="data", mapped_node_name="observe", mapped_node_input_name="data")
+_RESULT: Final = dg.OutputMapping(
+    graph_output_name="result", mapped_node_name="record", mapped_node_output_name="result"
+)
+_CONFIG: Final = dg.ConfigMapping(
+    config_schema=PLAN_CONFIG,
+    # The two ops that plan get the configuration of the launchpad: names and hashes only.
+    config_fn=lambda config: {verb: {"config": dict(config)} for verb in ("plan", "apply")},
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -22,9 +22,8 @@ from dredge.orchestration.sensors.table_cache import OpenTable
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import (
     DATA_VERSION_TAG,
-    AssetCheckExecutionRecord,
     AssetCheckExecutionRecordStatus,
-    extract_data_version_from_entry,
+    read_newest_records,
 )
 from dredge.platform_core.health import PartitionHealth, TableHealth, changes_data, version_text
 from dredge.platform_core.metadata import data_metadata, health_metadata, plotted_metadata, state_metadata
@@ -47,6 +46,9 @@ from lsm_core.clock import SystemClock
 from lsm_core.format.partitions import partition_names
 from lsm_core.maintenance.writers_compact import WATCHING
 from lsm_core.metadata import manifests, snapshots
+
+if TYPE_CHECKING:
+    from dredge.platform_core.dagster_internals import AssetCheckExecutionRecord
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 HEALTHY: Final = "healthy, nothing to do"
@@ -254,10 +256,10 @@ class HealthReporter:
         """
         missing = set(self._unfilled.get(table.name, ()))
         last = reports.materialised.get(data)
-        version = extract_data_version_from_entry(last) if last is not None else None
+        made = None if last is None else last.asset_materialization
+        version_value = None if made is None or made.tags is None else made.tags.get(DATA_VERSION_TAG)
         if table.card.partitioned and table.name not in self._unfilled:  # first look of this process
             missing |= partitions - reports.partitions(data)
-        version_value = version.value if version is not None else None
         if last is not None and (version_value == table.health.data_commit or not table.health.data_commit):
             return missing & partitions
         return (missing | find_changed_partitions(table, version_value, partitions)) & partitions
@@ -404,7 +406,7 @@ class LastReports:
     def _backlogs(self) -> Mapping[dg.AssetCheckKey, AssetCheckExecutionRecord]:
         checks = (names.BACKLOG_CHECK, names.SMALL_FILES_CHECK)
         keys = [dg.AssetCheckKey(layout, check) for layout in self._layouts for check in checks]
-        return self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        return read_newest_records(self.instance, keys)
 
     def backlog_passes(self, key: dg.AssetCheckKey) -> bool:
         """Return whether a backlog check passed within a day and after the newest materialisation of the layout."""

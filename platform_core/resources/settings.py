@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from dredge.platform_core.dagster_internals import is_valid_cron_schedule
 from lsm_core.errors import InvalidOption
 from lsm_core.json_text import parse_json
 
@@ -139,8 +138,11 @@ def _number(
 
 def _cron(values: Mapping[str, str], key: str, default: str) -> str:
     text = values.get(key, "").strip()
-    if text and not is_valid_cron_schedule(text):
-        raise InvalidOption(key, text, "a cron expression of five fields that can occur, like '17 * * * *'")
+    try:  # Dagster's own check
+        dg.ScheduleDefinition(job_name="any", cron_schedule=text or default)
+    except dg.DagsterInvalidDefinitionError as error:
+        accepted = "a cron expression of five fields that can occur, like '17 * * * *'"
+        raise InvalidOption(key, text, accepted) from error
     return text or default
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from dredge.checks import merged_view
 from dredge.orchestration.ops import layout_ops
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import AssetCheckExecutionRecord
 from dredge.platform_core.obstacles import find_blocking_failure
 from dredge.platform_core.resources import LedgerResource
 from lsm_core import Table
