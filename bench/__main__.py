@@ -21,6 +21,7 @@ from bench import (
     hashing,
     inline,
     java_read,
+    launcher,
     lookup,
     manifest_reading,
     memory,
@@ -176,6 +177,13 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         (
             "from `dagster dev` over a warehouse that lay there before to its first green check; --rows is the number of "
             "tables"
+        ),
+    ),
+    "launcher": (
+        launcher.run,
+        (
+            "runs that compact a tiny table, with Dagster's own launcher and with Dredge's: seconds until they start and "
+            "end; --rows is the number of tables"
         ),
     ),
     "sensor-ticks": (

@@ -16,12 +16,12 @@ import dagster as dg
 from dredge.platform_core import names
 from dredge.platform_core.dagster_internals import allow_early_features, resolve_annotations
 from dredge.platform_core.metadata import Launchpad, plain_cell
+from dredge.platform_core.op_templates import OpTemplate
 from dredge.platform_core.partitions import partitions_definition
 from dredge.platform_core.policies import Policy
 from dredge.platform_core.resource_names import rename_resources
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.table_card import TableCard
-from dredge.platform_core.table_ops import OpTemplate
 from lsm_core.maintenance import CheckLimits, CheckReport
 from lsm_core.maintenance.file_remedies import Remedy
 

@@ -32,6 +32,7 @@ from dredge.platform_core.metadata import (
     plan_metadata,
     state_metadata,
 )
+from dredge.platform_core.op_templates import OpTemplate
 from dredge.platform_core.partitions import partitions_of
 from dredge.platform_core.pipes_worker import report_object
 from dredge.platform_core.policies import Reason, policy_source
@@ -43,7 +44,6 @@ from dredge.platform_core.resources.spark_resource import SparkResource
 from dredge.platform_core.resources.warehouse import WarehouseResource
 from dredge.platform_core.standard_metadata import columns_observation, layout_metadata
 from dredge.platform_core.table_card import TableCard, count_text
-from dredge.platform_core.table_ops import OpTemplate
 from dredge.platform_core.tree_picture import tree_picture
 from lsm_core.errors import (
     CommitConflict,

@@ -24,7 +24,7 @@ from dredge.platform_core.dagster_internals import (
     report_evaluation_of_run,
 )
 from dredge.platform_core.names import WarehouseNames
-from dredge.platform_core.table_ops import OpTemplate
+from dredge.platform_core.op_templates import OpTemplate
 from tests.support.platform import House, commit, keyed_table, open_house
 
 DAGSTER = ("1.12.22", "1.13.0", "1.13.27")
