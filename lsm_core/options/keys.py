@@ -709,6 +709,29 @@ READING: Final = ("scan.", "incremental-")
 """Prefixes of options that select the rows of a read."""
 _FLINK: Final = frozenset(
     {
+        "changelog-producer.compaction-interval",
+        "changelog.precommit-compact.buffer-size",
+        "changelog.precommit-compact.thread-num",
+        "commit.custom-listeners",
+        "compaction.bucket-distribution-strategy",
+        "end-input.watermark",
+        "filesystem.job-level-settings.enabled",
+        "lookup.async",
+        "lookup.async-thread-number",
+        "lookup.bootstrap-parallelism",
+        "lookup.cache",
+        "lookup.dynamic-partition.refresh-interval",
+        "lookup.dynamic-partition.refresh.async",
+        "lookup.refresh.async",
+        "lookup.refresh.async.pending-snapshot-count",
+        "lookup.refresh.full-load-threshold",
+        "lookup.refresh.time-periods-blacklist",
+        "partition.idle-time-to-done",
+        "partition.mark-done-action.mode",
+        "partition.mark-done.recover-from-state",
+        "partition.time-interval",
+        "precommit-compact",
+        "read.shuffle-bucket-with-partition",
         "scan.bounded",
         "scan.dedicated-split-generation",
         "scan.infer-parallelism",
@@ -725,9 +748,36 @@ _FLINK: Final = frozenset(
         "scan.watermark.alignment.update-interval",
         "scan.watermark.emit.strategy",
         "scan.watermark.idle-timeout",
+        "sink.clustering.sample-factor",
+        "sink.clustering.sort-in-cluster",
+        "sink.committer-cpu",
+        "sink.committer-memory",
+        "sink.committer-operator-chaining",
+        "sink.coordinator-commit.enabled",
+        "sink.cross-partition.managed-memory",
+        "sink.key-only-deletes.enabled",
+        "sink.managed.writer-buffer-memory",
+        "sink.operator-uid.suffix",
+        "sink.parallelism",
+        "sink.savepoint.auto-tag",
+        "sink.use-managed-memory-allocator",
+        "sink.writer-coordinator.cache-expire-after-access",
+        "sink.writer-coordinator.cache-memory",
+        "sink.writer-coordinator.cache-soft-values",
+        "sink.writer-coordinator.enabled",
+        "sink.writer-coordinator.page-size",
+        "sink.writer-coordinator.prefetch-manifests",
+        "sink.writer-cpu",
+        "sink.writer-memory",
+        "sink.writer-refresh-detectors",
+        "source.checkpoint-align.enabled",
+        "source.checkpoint-align.timeout",
+        "source.operator-uid.suffix",
+        "unaware-bucket.compaction.parallelism",
+        "unaware-bucket.no-shuffle",
     }
 )
-"""Reading options of the Flink connector (``FlinkConnectorOptions``), which Flink may store in tables."""
+"""Options of the Flink connector (``FlinkConnectorOptions``), which Flink may store in tables."""
 _PYPAIMON: Final = frozenset(
     {
         "bitmap-index.compression",
@@ -763,7 +813,61 @@ _PYPAIMON: Final = frozenset(
 """Options of pypaimon 2.1 that Java does not have: tuning of its readers, writers and indexes."""
 _SPARK: Final = frozenset({"external", "is_managed_location", "location", "owner", "provider"})
 """Table properties that Spark reserves and may store with the options of a table."""
-OTHER_ENGINES: Final = _FLINK | _PYPAIMON | _SPARK
+_SPARK_CONNECTOR: Final = frozenset(
+    {
+        "format-table.repair.collect-statistics",
+        "format-table.statistics.parallelism",
+        "legacy-timestamp-mapping.enabled",
+        "paimon.respect.minmaxsplitsize.enabled",
+        "paimon.split.openfilecost",
+        "read.allow.fullScan",
+        "read.changelog",
+        "read.stream.maxBytesPerTrigger",
+        "read.stream.maxFilesPerTrigger",
+        "read.stream.maxRowsPerTrigger",
+        "read.stream.maxTriggerDelayMs",
+        "read.stream.minRowsPerTrigger",
+        "requiredSparkConfsCheck.enabled",
+        "source.split.target-size-with-column-pruning",
+        "vector-search.lateral-join.parallelism",
+        "write.data-evolution.update-conflict-retry.max-attempts",
+        "write.data-evolution.update-conflict-retry.wait-ms",
+        "write.hive-style-dynamic-partition.enabled",
+        "write.merge-schema",
+        "write.merge-schema.explicit-cast",
+        "write.merge-schema.type-widening",
+        "write.use-v2-write",
+    }
+)
+"""Options of the connectors for Spark and Hive (``SparkConnectorOptions``, ``HiveConnectorOptions``)."""
+_INDEXES: Final = frozenset(
+    {
+        "btree-index.build.max-parallelism",
+        "btree-index.cache-size",
+        "btree-index.compression",
+        "btree-index.compression-level",
+        "btree-index.high-priority-pool-ratio",
+        "lumina.diskann.build.ef_construction",
+        "lumina.diskann.build.neighbor_count",
+        "lumina.diskann.build.thread_count",
+        "lumina.diskann.search.beam_width",
+        "lumina.diskann.search.list_size",
+        "lumina.distance.metric",
+        "lumina.encoding.pq.m",
+        "lumina.encoding.type",
+        "lumina.index.dimension",
+        "lumina.index.type",
+        "lumina.pretrain.sample_ratio",
+        "lumina.search.parallel_number",
+        "multivalue-index.compression",
+        "multivalue-index.compression-level",
+        "multivalue-index.dictionary-block-size",
+        "sorted-index.build.max-parallelism",
+        "sorted-index.records-per-range",
+    }
+)
+"""Options of the writers and readers of indexes that Dredge does not build (``BTreeIndexOptions`` and others)."""
+OTHER_ENGINES: Final = _FLINK | _PYPAIMON | _SPARK | _SPARK_CONNECTOR | _INDEXES
 """Options that only other engines use; Dredge keeps them, and does not warn about them."""
 
 # An unknown key of this kind is an error, because no other engine uses it.
@@ -990,6 +1094,19 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("file-index.<type>.<column>.<setting>", effect=OTHER_KIND, reason="other file indexes"),
     Family("commit.callback.<class>.param", effect=OTHER_KIND, reason="commit callbacks"),
     Family("tag.callback.<class>.param", effect=OTHER_KIND, reason="tag callbacks"),
+    # Options of text files, which are read.
+    Family("csv.field-delimiter"),
+    Family("csv.quote-character"),
+    Family("csv.escape-character"),
+    Family("csv.null-literal"),
+    Family("csv.include-header", BOOL),
+    Family("csv.line-delimiter"),
+    Family("csv.mode", effect=NOT_ACTED_ON, reason="a row that cannot be read is an error"),
+    Family("json.line-delimiter"),
+    Family("json.ignore-parse-errors", BOOL, effect=NOT_ACTED_ON, reason="a row that cannot be read is an error"),
+    Family("json.map-null-key-mode", effect=NOT_ACTED_ON, reason="columns of type MAP are refused in JSON files"),
+    Family("json.map-null-key-literal", effect=NOT_ACTED_ON, reason="columns of type MAP are refused in JSON files"),
+    Family("text.line-delimiter"),
     # These sizes are the writers' to read, where the table's files have that format.
     Family("parquet.block.size"),
     Family("parquet.page.size"),

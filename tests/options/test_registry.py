@@ -239,7 +239,18 @@ def test_a_number_of_any_length_is_an_option_or_an_error_with_a_short_text(name:
 
 
 @pytest.mark.parametrize(
-    "name", ["owner", "provider", "read.parallelism", "scan.native-plan.enabled", "scan.push-down"]
+    "name",
+    [
+        "owner",
+        "provider",
+        "read.parallelism",
+        "scan.native-plan.enabled",
+        "scan.push-down",
+        "sink.parallelism",
+        "partition.time-interval",
+        "write.merge-schema",
+        "btree-index.cache-size",
+    ],
 )
 def test_keys_that_only_other_engines_use_pass_without_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
     assert name in OTHER_ENGINES
@@ -250,3 +261,10 @@ def test_keys_that_only_other_engines_use_pass_without_a_warning(name: str, capl
 
 def test_a_key_is_either_acted_on_here_or_only_by_other_engines() -> None:
     assert not OTHER_ENGINES & {*REGISTRY, *ALIASES}
+
+
+def test_every_table_option_of_paimon_2_1_is_known() -> None:
+    lines = (TABLE.parent / "paimon_2_1.tsv").read_text("utf-8").splitlines()
+    keys = [line.split("\t")[1] for line in lines if not line.startswith("#")]
+    assert len(keys) > 400
+    assert [key for key in keys if find_key(key) is None and key not in OTHER_ENGINES and key not in ALIASES] == []
