@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
@@ -19,7 +19,11 @@ _READERS: Final = "readers"
 
 
 def add_declarations(
-    defs: dg.Definitions, cards: Sequence[TableCard], warehouse_names: names.WarehouseNames, policies: Policies
+    defs: dg.Definitions,
+    cards: Sequence[TableCard],
+    warehouse_names: names.WarehouseNames,
+    policies: Policies,
+    neighbours: Collection[str] = (),
 ) -> dg.Definitions:
     """Add the declarations of the policies to the assets of the tables.
 
@@ -32,13 +36,14 @@ def add_declarations(
         cards: descriptions of the tables of the warehouse.
         warehouse_names: names of the warehouse in Dagster.
         policies: policies in force.
+        neighbours: first parts of the asset keys of other warehouses in the code location.
 
     Returns:
         The definitions with declarations; `defs` itself if the policies declare nothing.
 
     Raises:
-        InvalidOption: ``downstream`` names a layout or `warehouse_health`, which only the platform materialises, or the
-            lineage has a cycle.
+        InvalidOption: ``downstream`` names a layout or `warehouse_health`, which only the platform materialises, or an
+            asset of another warehouse; or the lineage has a cycle.
     """
     declared = {card.name: policy for card in cards if (policy := policies.of(card.name)).has_asset_values}
     if not declared:
@@ -51,6 +56,12 @@ def add_declarations(
     readers: dict[dg.AssetKey, set[dg.AssetKey]] = {}
     for key, policy in data.items():
         for text in policy.downstream:
+            if asset_key(text).path[0] in neighbours:
+                accepted = (
+                    "no asset of another PaimonWarehouse of this code location; write `upstream` into the policies of "
+                    "that warehouse instead"
+                )
+                raise InvalidOption(f"{policies.source}: downstream", text, accepted)
             if asset_key(text) in own_assets:
                 raise InvalidOption(
                     f"{policies.source}: downstream", text, "an asset that Dredge does not materialise itself"

@@ -112,10 +112,10 @@ class ScheduleSettings(_DescribedModel):
 class AlertSettings(_DescribedModel):
     """Channels of alerts. Addresses are secrets: take them from the environment, ``{{ env.SLACK_ADDRESS }}``."""
 
-    webhook: str | None = Field(None, description="http(s) address to which alerts are posted as JSON")
-    slack: str | None = Field(None, description="http(s) address of Slack's incoming webhook")
+    webhook: str | None = Field(None, repr=False, description="http(s) address to which alerts are posted as JSON")
+    slack: str | None = Field(None, repr=False, description="http(s) address of Slack's incoming webhook")
     email: str | None = Field(None, description="recipients, separated by commas")
-    smtp: str | None = Field(None, description="address of the mail server, smtp:// or smtps://")
+    smtp: str | None = Field(None, repr=False, description="address of the mail server, smtp:// or smtps://")
     sender: str | None = Field(None, description="sender of the mails")
 
 
@@ -260,7 +260,7 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         Raises:
             InvalidOption: a setting or policy is invalid, or another component has the same names.
         """
-        _check_names(context)
+        others = _check_names(context) - {self.warehouse_names(context.project_root).first}
         known = _FURTHER.union(*(group.values() for group in _VARIABLES.values()))
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
@@ -294,6 +294,7 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
             translation=self.translation,
             inline_policies="" if isinstance(self.policies, str) or not self.policies else _as_json(self.policies),
             prefix=self.name or "",
+            neighbours=others,
         )
 
     def _path(self, project_root: Path) -> str:
@@ -310,8 +311,11 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         return WarehouseNames.of(self._path(project_root), name, self.name or "")
 
 
-def _check_names(context: dg.ComponentLoadContext) -> None:
+def _check_names(context: dg.ComponentLoadContext) -> frozenset[str]:
     """Check that no two components of the project give their definitions or assets the same names.
+
+    Returns:
+        The first parts of the asset keys of all components.
 
     Raises:
         InvalidOption: two components have the same names; the message names both warehouses, and what to set.
@@ -319,7 +323,7 @@ def _check_names(context: dg.ComponentLoadContext) -> None:
     try:
         components = context.component_tree.get_all_components(PaimonWarehouse)
     except ModuleNotFoundError:  # a tree for tests, which has no project
-        return
+        return frozenset()
     known: list[WarehouseNames] = []
     for component in components:
         own = component.warehouse_names(context.project_root)
@@ -336,6 +340,7 @@ def _check_names(context: dg.ComponentLoadContext) -> None:
                     f"{own.first!r}: set another `name` for one of them",
                 )
         known.append(own)
+    return frozenset(own.first for own in known)
 
 
 def _as_json(policies: Mapping[str, Any]) -> str:

@@ -66,6 +66,7 @@ def build_definitions(
     translation: Translation | None = None,
     inline_policies: str = "",
     prefix: str = "",
+    neighbours: Collection[str] = (),
 ) -> dg.Definitions:
     """Return the definitions for the warehouse that the environment names.
 
@@ -82,6 +83,7 @@ def build_definitions(
         translation: function that returns the attributes to show of a table's asset; it cannot change the key.
         inline_policies: policies as a JSON object in the form of a policy file, which replace the file; "" for none.
         prefix: name of the component, which begins the names of all definitions except assets, or "" for none.
+        neighbours: first parts of the asset keys of other warehouses in the code location.
 
     Raises:
         InvalidOption: a variable is invalid; the message names the variable. Errors of the policy file are reported on
@@ -128,7 +130,7 @@ def build_definitions(
     defs = dg.Definitions(assets=assets, asset_checks=checks, resources=resources, executor=executor)
     declared = replace(policies, trouble="")
     try:
-        defs = add_declarations(defs, shown, warehouse_names, policies)
+        defs = add_declarations(defs, shown, warehouse_names, policies, neighbours)
     except InvalidOption as error:  # an invalid file must not stop sensors: its asset declarations are ignored
         declared = replace(policies, trouble=f"{error}; all asset declarations of the file are ignored")
         _LOG.error("%s", declared.trouble)

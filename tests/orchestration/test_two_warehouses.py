@@ -303,6 +303,19 @@ def test_a_wrong_policy_of_the_attributes_is_named_at_load(
     assert said in result
 
 
+def test_lineage_between_warehouses_is_declared_by_the_one_that_reads(project: Project, tmp_path: Path) -> None:
+    policies = "  policies: {tables: {shop.orders: {%s: [south/shop/orders]}}}\n"
+    text = f"  warehouse: {tmp_path}/north/lake\n  name: north\n"
+    project.write("north", text + policies % "downstream")
+    repository = project.load()
+    with open_house(tmp_path / "idle") as house:
+        tick = project.tick(repository, house.instance, "north__catalog")
+        assert "write `upstream` into the policies of that warehouse" in (tick.skip_message or "")
+    project.write("north", text + policies % "upstream")
+    node = project.load().asset_graph.get(dg.AssetKey(["north", "shop", "orders"]))
+    assert node.parent_keys == {dg.AssetKey(["south", "shop", "orders"])}
+
+
 def test_the_schema_of_the_component_documents_the_keys_of_policies() -> None:
     schema = PaimonWarehouse.model().model_json_schema()  # type: ignore[attr-defined]
     assert {"PolicyFile", "PolicyEntry", "SnapshotRetention"} <= schema["$defs"].keys()
