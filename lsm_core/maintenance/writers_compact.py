@@ -9,6 +9,7 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import PLAN_PROPERTY
 from lsm_core.maintenance.ledger import BY_WRITER, DONE, iterate_ledger
 from lsm_core.metadata import snapshots
+from lsm_core.metadata.manifests import evolves
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
 
@@ -37,6 +38,8 @@ def describe_upkeep(store: TableStore, *, by_writers: bool) -> str:
     """
     options = store.options
     never = options.compaction_inline == "never"
+    if evolves(store):
+        return "Dredge compacts: writers do not join columns (data evolution)"
     if options.write_only or (never and not by_writers):
         why = "write-only" if options.write_only else "dredge.compaction.inline = never"
         return f"Dredge compacts: its writers do not ({why})"
@@ -66,7 +69,7 @@ def writers_compact(store: TableStore, newest: Snapshot) -> bool:
         store: the table.
         newest: newest snapshot. The search goes back from it and ends at an expired or unreadable snapshot.
     """
-    if store.options.write_only:
+    if store.options.write_only or evolves(store):
         return False
     writers, compactors, plans = set[str](), set[str](), set[str]()
     oldest = max(newest.id - _LOOKED_AT, 0)

@@ -22,6 +22,7 @@ from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.maintenance.actions.compact.compaction import CompactItem
 from lsm_core.maintenance.actions.compact.planning import plan_compaction
 from lsm_core.maintenance.observe import health
+from lsm_core.maintenance.writers_compact import describe_upkeep
 from lsm_core.metadata import manifests, snapshots
 
 DATA = Path(__file__).parent.parent / "data" / "evolution"
@@ -110,6 +111,11 @@ def test_health_counts_each_row_once_and_proposes_what_a_plan_does(catalog: Cata
     (after,) = health(catalog.table(f"db.{name}").store)
     assert (after.cost_minor, after.cost_full) == (0, 0)
     assert after.score < 1
+
+
+def test_writers_are_said_to_join_no_columns(catalog: Catalog) -> None:
+    store = catalog.table("db.merged").store
+    assert describe_upkeep(store, by_writers=False).startswith("Dredge compacts: writers do not join columns")
 
 
 def test_the_plan_says_which_rows_are_joined(catalog: Catalog) -> None:
