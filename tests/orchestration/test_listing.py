@@ -137,7 +137,7 @@ def test_the_catalog_sensor_takes_what_changed_out_of_the_listing(
 ) -> None:
     cards = describe_with_listing(warehouse, file)
     stale = [card if card.name != ORDERS else type(card)(ORDERS) for card in cards]
-    sensor = catalog_sensor(stale, policy_source(""), Settings(), Policies(), file)
+    sensor = catalog_sensor(stale, warehouse.names, policy_source(""), Settings(), Policies(), file)
     with dg.build_sensor_context(resources={"warehouse": warehouse}) as context:
         message = sensor(context)
     assert isinstance(message, dg.SkipReason)
