@@ -39,7 +39,7 @@ def main(root: str) -> None:
         jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
         answer = {"success": result.success, "spark_jobs": jobs, "platform": dredge.__file__}
     answer["keys"] = sorted(Catalog(root).table("shop.orders").to_arrow()["k"].to_pylist())
-    answer["kinds"] = [entry["commit_kind"] for entry in table.system_table("snapshots").to_pylist()]
+    answer["kinds"] = Catalog(root).table("shop.orders$snapshots").to_arrow()["commit_kind"].to_pylist()
     answer["report"] = run(["report", "-w", root, "-o", f"{root}/report.html"])
     answer["page"] = "shop.orders" in Path(root, "report.html").read_text("utf-8")
     print("ANSWER:" + json.dumps(answer), flush=True)

@@ -109,6 +109,7 @@ def test_a_python_without_dredge_writes_and_reads_by_the_wheel_of_py_files(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_a_job_maintains_a_table_with_modules_of_the_platform(wheel: Path, python: Path, tmp_path: Path) -> None:
     """Templates and settings of the platform are read from the wheel, which stays a ZIP file."""
     answer = submitted(wheel, python, tmp_path, "local[2]", str(tmp_path / "house"), program="platform_job.py")
