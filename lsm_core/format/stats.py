@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import InvalidOption
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.schema import TableSchema, key_name
-from lsm_core.options import TableOptions
+from lsm_core.options import PaimonVersion, TableOptions
 from lsm_core.types import NESTED, DataType, TypeRoot, to_arrow
 
 _MODE_KEY = "metadata.stats-mode"
@@ -28,9 +29,8 @@ _LAST_CODE_POINT = 0x10FFFF
 _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
 _TEXT = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
 _FLOATS = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
+_BYTES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _UNORDERED = NESTED | {
-    TypeRoot.BINARY,
-    TypeRoot.VARBINARY,
     TypeRoot.VARIANT,
     TypeRoot.BLOB,
     TypeRoot.GEOMETRY,
@@ -160,7 +160,8 @@ def value_stats(
     """
     modes = modes_of(schema, options, level)
     types = [column.type for column in schema.fields]
-    known = [_column_stats(values, name, kind) for name, kind in zip(schema.field_names, types, strict=True)]
+    unordered = _UNORDERED if options.paimon_version.at_least(PaimonVersion.V2_0) else _UNORDERED | _BYTES
+    known = [_column_stats(values, name, kind, unordered) for name, kind in zip(schema.field_names, types, strict=True)]
     reduced = [_apply(stats, mode, kind) for stats, mode, kind in zip(known, modes, types, strict=True)]
     if not options.get("metadata.stats-dense-store"):
         return _to_simple_stats(reduced, types), None
@@ -183,22 +184,23 @@ def key_stats(values: ColumnValues, schema: TableSchema) -> SimpleStats:
     """
     types = schema.trimmed_key_types
     names = [key_name(name) if key_name(name) in values else name for name in schema.trimmed_primary_keys]
-    known = [_column_stats(values, name, kind) for name, kind in zip(names, types, strict=True)]
+    known = [_column_stats(values, name, kind, _UNORDERED | _BYTES) for name, kind in zip(names, types, strict=True)]
     return _to_simple_stats([_apply(stats, KEY_MODE, kind) for stats, kind in zip(known, types, strict=True)], types)
 
 
-def _column_stats(values: ColumnValues, name: str, kind: DataType) -> ColumnStats:
+def _column_stats(values: ColumnValues, name: str, kind: DataType, unordered: AbstractSet[TypeRoot]) -> ColumnStats:
     """Return the statistics of a column, with bounds cast to its type; bounds may be unknown.
 
     Args:
         values: bounds and null counts of the file's columns, by name.
         name: name of the column in the file.
         kind: type of the column.
+        unordered: types without bounds.
     """
     stats = values.get(name)
     if stats is None:
         return _unknown(kind)
-    if kind.root in _UNORDERED or stats.minimum.null_count or stats.maximum.null_count:
+    if kind.root in unordered or stats.minimum.null_count or stats.maximum.null_count:
         return _unknown(kind, stats.null_count)
     arrow = to_arrow(kind)
     return ColumnStats(stats.minimum.cast(arrow), stats.maximum.cast(arrow), stats.null_count)
@@ -214,13 +216,31 @@ def _apply(stats: ColumnStats, mode: StatsMode, kind: DataType) -> ColumnStats:
         return _unknown(kind)
     if not mode.bounds:
         return _unknown(kind, stats.null_count)
-    if mode.length is None or kind.root not in _TEXT or stats.minimum.null_count:
+    if mode.length is None or kind.root not in _TEXT | _BYTES or stats.minimum.null_count:
         return stats
+    if kind.root in _BYTES:
+        return _truncate_bytes(stats, mode.length)
     low = truncate_min(stats.minimum[0].as_py(), mode.length)
     high = truncate_max(stats.maximum[0].as_py(), mode.length)
     if high is None:
         return _unknown(kind, stats.null_count)
     return ColumnStats(arrow_array([low]), arrow_array([high]), stats.null_count)
+
+
+def _truncate_bytes(stats: ColumnStats, length: int) -> ColumnStats:
+    """Return the statistics of a BINARY column with bounds of at most ``length`` bytes; none if no byte can be raised.
+
+    Source: ``TruncateSimpleColStatsCollector`` (Paimon 2.0).
+    """
+    low, high = stats.minimum[0].as_py(), stats.maximum[0].as_py()
+    if len(high) > length:
+        kept = high[:length].rstrip(b"\xff")
+        if not kept:
+            nothing = pa.nulls(1, stats.minimum.type)
+            return ColumnStats(nothing, nothing, stats.null_count)
+        high = kept[:-1] + bytes([kept[-1] + 1])
+    kind = stats.minimum.type
+    return ColumnStats(arrow_array([low[:length]], kind), arrow_array([high], kind), stats.null_count)
 
 
 def truncate_min(text: str, length: int) -> str:
@@ -263,7 +283,7 @@ def stats_of_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> 
     """
     statistics = []
     for column, kind in zip(columns, types, strict=True):
-        if kind.root in _UNORDERED or len(column) == column.null_count:
+        if kind.root in _UNORDERED | _BYTES or len(column) == column.null_count:
             statistics.append(_unknown(kind, column.null_count))
             continue
         if kind.root in _FLOATS:

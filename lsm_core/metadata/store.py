@@ -36,6 +36,7 @@ from lsm_core.storage import (
     place_of,
     storage_options,
 )
+from lsm_core.types import TypeRoot
 
 # A schema of 10,000 columns takes 2 MB. A file above this limit is not a schema and is not read into memory.
 _MAX_BYTES = 64 << 20
@@ -412,8 +413,12 @@ class TableStore:
             suffix = "" if branch == "main" else f", branch {branch}"
             raise TableNotFound(f"table {name}{suffix} does not exist (no schema under {root})")
         options = dict(dynamic_options or {})
-        # The rules by which incremental clustering picks files changed in 2.1, like those of merges.
-        has_versions = schema.primary_keys or schema.options.get("clustering.incremental", "").lower() == "true"
+        # Merges differ between versions; so do the choice of files for incremental clustering, and statistics of bytes.
+        has_versions = (
+            schema.primary_keys
+            or schema.options.get("clustering.incremental", "").lower() == "true"
+            or any(field.type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY) for field in schema.fields)
+        )
         if not has_versions or PAIMON_VERSION in schema.options or PAIMON_VERSION in options:
             return cls(file_io, root, name, schema, None, clock, branch, options)
         kept = Kept()

@@ -66,7 +66,7 @@ class AvroSink:
         self.path = path
         self.rows = 0
         self._codec, self._level = codec, level
-        self._stats_collector = ColumnStatsCollector(sample.column_names)
+        self._stats_collector = ColumnStatsCollector(sample.column_names, of_bytes=True)
         self._sync = os.urandom(avro.SYNC_BYTES)
         start = avro.header(avro_schema(sample.schema, table), codec, self._sync)
         with create_output(file_io, path) as self._output:

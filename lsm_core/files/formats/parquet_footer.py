@@ -588,7 +588,7 @@ def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
 
 def _without_bounds(stored: pa.DataType) -> bool:
     wide = pa.types.is_timestamp(stored) and stored.unit == "ns"
-    return bool(wide or pa.types.is_floating(stored) or pa.types.is_binary(stored))
+    return bool(wide or pa.types.is_floating(stored))
 
 
 def _number(raw: Any, physical: int, stored: pa.DataType) -> Any:

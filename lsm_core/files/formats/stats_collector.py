@@ -17,16 +17,18 @@ from lsm_core.format.stats import ColumnStats, float_bounds
 class ColumnStatsCollector:
     """Null counts and bounds of columns over many tables, in Java's order: NaN above all values, -0.0 below 0.0.
 
-    Binary and nested columns have no order, only null counts.
+    Nested columns have no order, only null counts; so have binary columns if the format's files of Java have no bounds.
     """
 
-    def __init__(self, names: Iterable[str], only_nulls: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str], only_nulls: Iterable[str] = (), *, of_bytes: bool = False) -> None:
         """Start without rows.
 
         Args:
             names: columns with bounds and null counts.
             only_nulls: columns with null counts only.
+            of_bytes: whether binary columns have bounds.
         """
+        self._of_bytes = of_bytes
         self._unbounded = set(only_nulls)
         self._nulls = dict.fromkeys([*names, *self._unbounded], 0)
         self._types: dict[str, pa.DataType] = {}
@@ -38,7 +40,7 @@ class ColumnStatsCollector:
             column = rows.column(name)
             self._types[name] = column.type
             self._nulls[name] += column.null_count
-            if name in self._unbounded or not _has_order(column.type) or column.null_count == len(column):
+            if name in self._unbounded or not self._has_order(column.type) or column.null_count == len(column):
                 continue
             column_bounds = bounds(column)
             earlier_bounds = self._bounds.get(name)
@@ -46,6 +48,9 @@ class ColumnStatsCollector:
                 low, high = (pa.concat_arrays(pair) for pair in zip(earlier_bounds, column_bounds, strict=True))
                 column_bounds = bounds(low)[0], bounds(high)[1]
             self._bounds[name] = column_bounds
+
+    def _has_order(self, kind: pa.DataType) -> bool:
+        return (self._of_bytes and pa.types.is_binary(kind)) or _has_order(kind)
 
     def values(self) -> dict[str, ColumnStats]:
         """Return the bounds and null counts of each column, by name."""
