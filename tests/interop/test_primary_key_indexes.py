@@ -179,3 +179,22 @@ def _check_indexes(turns: IndexedTurns) -> int:
         assert sources.files == tuple(covered)
         assert store.file_io.exists(store.index_path(entry.file_name)), entry.file_name
     return len(entries)
+
+
+@pytest.mark.soak
+@pytest.mark.paimon_java
+def test_a_copy_keeps_its_indexes(newer: JavaPaimon, tmp_path: Path) -> None:
+    Catalog(str(tmp_path)).create_database("db")
+    java = _java(newer, tmp_path)
+    fields = [{"name": "k", "type": "INT NOT NULL"}, {"name": "v", "type": "INT"}]
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "pk-btree.index.columns": "v"}
+    java("create", schema={"fields": fields, "primaryKeys": ["k"], "options": options})
+    for first in (0, 8):
+        java("write", rows=[{"k": k, "v": k % 5} for k in range(first, first + 12)], compact="full")
+    table = Catalog(str(tmp_path)).table("db.t")
+    table.apply(table.plan_maintenance("copy_table", target="db.copy"))
+    (index,) = java("index_files", table="db.copy")["files"]
+    assert (index["type"], index["row_count"]) == ("btree", 20)
+    assert len(java("read", table="db.copy", filter=[["v", "=", 3]])["rows"]) == 4
+    java("write", table="db.copy", rows=[{"k": 1, "v": 3}], compact="full")
+    assert len(java("read", table="db.copy", filter=[["v", "=", 3]])["rows"]) == 5
