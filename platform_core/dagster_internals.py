@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import dagster as dg
+from dagster._core.errors import DagsterPipesExecutionError
 from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
@@ -51,6 +52,11 @@ class Internal:
 
 _HISTORY: Final = re.compile(r"DagsterInstance[.]\w*asset_check\w*")
 INTERNALS: Final = (
+    Internal(
+        "dagster._core.errors.DagsterPipesExecutionError",
+        "the Pipes client raises it for a program that failed; it has no public base class",
+        re.compile(r"DagsterPipesExecutionError|Pipes\w*Error"),
+    ),
     Internal(
         "dagster._core.event_api.PartitionKeyFilter",
         "argument to read the evaluations of a check for one partition; DagsterInstance documents no evaluations",
@@ -118,6 +124,8 @@ ASSET_JOB: Final = "__ASSET_JOB"
 """Dagster's implicit job over all assets, started by "Materialize" and by run requests without a job."""
 WHOLE_LOCATION: Final = "__repository__"
 """Name of the repository that Dagster creates for a `Definitions` object; URLs of Dagster's pages omit the name."""
+PipesFailed: Final = DagsterPipesExecutionError
+"""Error of the Pipes client for a program that failed."""
 RUN_KEY_TAG: Final = "dagster/run_key"
 """Tag by which Dagster stores the run key of a sensor's run request."""
 DATA_VERSION_TAG: Final = "dagster/data_version"

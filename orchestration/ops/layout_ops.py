@@ -19,7 +19,7 @@ from dredge.checks.undo_protection import keep_for_undo
 from dredge.orchestration.ops.approval import approval_reason, wait_for_approval, waiting_metadata, waiting_text
 from dredge.orchestration.ops.common import job_op, op_of, report_failure
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import allow_early_features
+from dredge.platform_core.dagster_internals import PipesFailed, allow_early_features
 from dredge.platform_core.health import TableHealth, refusal_of, table_health
 from dredge.platform_core.metadata import (
     Launchpad,
@@ -596,7 +596,7 @@ def _apply_with_pipes(
             client = dg.PipesSubprocessClient(env=spark.driver_environment())
             invocation = client.run(context=context, command=spark.command(), extras=request)
         messages = invocation.get_custom_messages()
-    except dg.DagsterError as error:  # Dagster exports no error of Pipes
+    except PipesFailed as error:
         context.log.warning(str(error))
         messages = ()
     if not messages:
