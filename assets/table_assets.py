@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import dagster as dg
 
@@ -17,16 +18,23 @@ with allow_early_features():  # Dagster calls backfill policies beta
     """A backfill of a month takes one or two runs, each with one plan over its partitions, and one commit."""
 
 
-def data_asset(card: TableCard, warehouse_names: names.WarehouseNames) -> dg.AssetSpec:
+def data_asset(
+    card: TableCard, warehouse_names: names.WarehouseNames, references: Mapping[str, Any] | None = None
+) -> dg.AssetSpec:
     """Return the data asset of one table, which sensors materialise after each commit of a writer.
 
     The data version is the newest APPEND or OVERWRITE snapshot, so that a compaction triggers no downstream asset.
+
+    Args:
+        card: description of the table.
+        warehouse_names: names of the warehouse.
+        references: metadata with code references, or None for none.
     """
     database, _ = names.split(card.name)
     return dg.AssetSpec(
         warehouse_names.data_key(card.name),
         description=_describe_data(card),
-        metadata=table_metadata(card),
+        metadata={**table_metadata(card), **(references or {})},
         group_name=warehouse_names.definition(names.part(database)),
         owners=[names.OWNER],
         kinds={"paimon", "parquet"},
@@ -52,7 +60,10 @@ def _describe_data(card: TableCard) -> str:
 
 
 def layout_asset(
-    card: TableCard, warehouse_names: names.WarehouseNames, graph: dg.GraphDefinition
+    card: TableCard,
+    warehouse_names: names.WarehouseNames,
+    graph: dg.GraphDefinition,
+    references: Mapping[str, Any] | None = None,
 ) -> dg.AssetsDefinition:
     """Return the layout asset of one table; materialising it merges all files that can be merged.
 
@@ -60,6 +71,7 @@ def layout_asset(
         card: description of the table.
         warehouse_names: names of the warehouse in Dagster.
         graph: ops that materialise the layout.
+        references: metadata with code references, or None for none.
     """
     key = warehouse_names.layout_key(card.name)
     data = warehouse_names.data_key(card.name)
@@ -82,7 +94,7 @@ def layout_asset(
         owners=[names.OWNER],
         kinds={"dredge", "spark"},
         tags={"dredge/table": names.tag_value(card.name)},
-        metadata={names.TABLE_NAME: card.name, **location, "terms": terms_table()},
+        metadata={names.TABLE_NAME: card.name, **location, "terms": terms_table(), **(references or {})},
     )
     return dg.AssetsDefinition(
         keys_by_input_name={"data": data},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Sequence
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import Final
 
 import dagster as dg
@@ -16,6 +17,7 @@ from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
 
 _READERS: Final = "readers"
+_REFERENCES: Final = "dagster/code_references"
 
 
 def add_declarations(
@@ -99,3 +101,27 @@ def add_declarations(
 def asset_key(text: str) -> dg.AssetKey:
     """Return the asset key that a policy file writes as ``raw/orders_csv``."""
     return dg.AssetKey(text.split("/"))
+
+
+def policy_references(policies: Policies, table: str, policy_file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Return metadata that links a table's assets to the nearest entry of the policy file about the table.
+
+    Dagster itself adds the ``defs.yaml`` of a component.
+
+    Args:
+        policies: policies in force.
+        table: full name of the table.
+        policy_file: path of the policy file, or "" without one.
+
+    Returns:
+        Nothing if no entry of the file is about the table.
+    """
+    entries = [(policies.lines.get(place, 0), label) for place, label, _ in policies.entries(table)]
+    nearest = next(((line, label) for line, label in reversed(entries) if line), None)
+    if not policy_file or nearest is None:
+        return {}
+    line, label = nearest
+    path = str(Path(policy_file).absolute())
+    with allow_early_features():
+        reference = dg.LocalFileCodeReference(file_path=path, line_number=line, label=f"policy: {label}")
+        return {_REFERENCES: dg.CodeReferencesMetadataValue(code_references=[reference])}

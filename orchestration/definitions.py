@@ -15,7 +15,7 @@ import dagster as dg
 
 from dredge.assets import data_asset, layout_asset
 from dredge.checks import data_checks, layout_checks
-from dredge.orchestration.asset_declarations import add_declarations
+from dredge.orchestration.asset_declarations import add_declarations, policy_references
 from dredge.orchestration.jobs import (
     action_jobs,
     expectations_job,
@@ -116,12 +116,13 @@ def build_definitions(
     }
     shown = [] if only is not None and set(only) == {warehouse_names.warehouse_health_key()} else cards
     checks = [check for card in shown for check in table_checks(card, warehouse_names, policies.of(card.name))]
+    references = {card.name: policy_references(policies, card.name, warehouse.policy_file) for card in shown}
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = [
         asset
         for card in shown
         for asset in (
-            data_asset(card, warehouse_names),
-            layout_asset(card, warehouse_names, layout_graph(card.name, warehouse_names)),
+            data_asset(card, warehouse_names, references[card.name]),
+            layout_asset(card, warehouse_names, layout_graph(card.name, warehouse_names), references[card.name]),
         )
     ]
     if cards:

@@ -10,6 +10,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from dredge.orchestration.definitions import build_definitions
 from dredge.platform_core import names
 from lsm_core import SchemaChange, Table
 from lsm_core.types import parse
@@ -93,3 +94,27 @@ def test_a_run_reports_what_it_read_and_the_lineage_of_its_layout(house: House) 
     observations = [event for event in result.get_asset_observation_events() if event.asset_key == data]
     assert [event.step_key for event in observations] == [step], "DataHub joins inputs and outputs by the step"
     assert _columns(observations[0].asset_observation_data.asset_observation) == ["dt", "id", "v"]
+
+
+def test_assets_lead_to_the_nearest_entry_of_the_policy_file(tmp_path: Path) -> None:
+    keyed_table(tmp_path / "wh", PLAIN, partitioned=False)
+    keyed_table(tmp_path / "wh", PARTED)
+    file = tmp_path / "policies.yaml"
+    environment = {"DREDGE_WAREHOUSE": str(tmp_path / "wh"), "DREDGE_POLICIES": str(file)}
+
+    def references() -> dict[str, list[tuple[str, int | None, str | None]]]:
+        graph = build_definitions(environment).resolve_asset_graph()
+        values = {key: graph.get(key).metadata.get("dagster/code_references") for key in graph.get_all_asset_keys()}
+        return {
+            key.path[-1]: [(item.file_path, item.line_number, item.label) for item in value.code_references]
+            for key, value in values.items()
+            if value is not None
+        }
+
+    file.write_text("tables:\n  shop.other: {owners: ['team:b']}\n")
+    assert references() == {}
+    file.write_text(
+        "defaults:\n  level0_warn: 20\ntables:\n  'shop.pl*':\n    owners: ['team:a']\n  shop.plain: {level0_warn: 9}\n"
+    )
+    exact, default = [(str(file), 6, "policy: shop.plain")], [(str(file), 1, "policy: defaults")]
+    assert references() == {"plain": exact, "plain_layout": exact, "parted": default, "parted_layout": default}
