@@ -15,7 +15,6 @@ from functools import cached_property, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
-from lsm_core import __version__
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
 from lsm_core.json_text import parse_json, time_of
 from lsm_core.tracing import is_tracing, record_span
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from lsm_core.metadata.store import TableStore
 
 PLAN_VERSION: Final = 1
-CODE_VERSION: Final = f"dredge-{__version__}/plan-3"
+CODE_VERSION: Final = "dredge-0.2.0/plan-3"
 """Part of every hash: a plan is applied only by the code version that made it."""
 
 PLAN_PROPERTY: Final = "dredge.plan"

@@ -11,6 +11,7 @@ from tests.docs.pages import ROOT
 
 PLACES = {
     "lsm_core/__init__.py": r'^__version__ = "(.+)"$',
+    "lsm_core/maintenance/action.py": r'^CODE_VERSION: Final = "dredge-(.+)/plan-\d+"$',
     "CITATION.cff": r"^version: (.+)$",
     "deploy/helm-values.yaml": r"^ +tag: (\d+\.\d+\.\d+)$",
     "docs/index.md": r"dredge-(\d+\.\d+\.\d+)-py3-none-any\.whl",
