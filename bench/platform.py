@@ -53,11 +53,12 @@ from dredge.platform_core.resources import WarehouseResource
 repository, warehouse, cursors = defs().get_repository_def(), WarehouseResource.from_environment(), {}
 
 def tick(instance, sensor):
-    resources = {"warehouse": warehouse}
-    context = dg.build_sensor_context(
-        instance=instance, repository_def=repository, sensor_name=sensor, cursor=cursors.get(sensor), resources=resources
+    resources = {"warehouse": warehouse.get_resource_definition()}
+    log_key = ["__repository__", sensor, str(time.monotonic_ns())]  # as the daemon keeps what a tick says
+    context = dg.SensorEvaluationContext(
+        None, instance=instance, repository_def=repository, sensor_name=sensor, cursor=cursors.get(sensor),
+        resources=resources, log_key=log_key,
     )
-    context._log_key = ["__repository__", sensor, str(time.monotonic_ns())]  # as the daemon keeps what a tick says
     with context:
         began = time.process_time()
         result = repository.get_sensor_def(sensor).evaluate_tick(context)
