@@ -22,7 +22,7 @@ lint-project:  ## linters of workflows, containers, shell and YAML, where they a
 test-fast: setup  ## the tests without Java, Spark, servers and a browser
 	@sh scripts/test_fast.sh
 
-test-lowest:  ## the same with the lowest versions that pyproject.toml allows (needs uv)
+test-lowest:  ## the same, and tests of SQL, command line and Spark, with the lowest versions that pyproject.toml allows (needs uv)
 	@sh scripts/test_lowest.sh
 
 peers: setup  ## fetch the real Java Paimon, pypaimon and pypaimon-rust into .peers (each in an environment of its own)

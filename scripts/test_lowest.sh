@@ -11,15 +11,17 @@ uv pip compile pyproject.toml --all-extras --resolution lowest-direct --python "
     --no-header --no-emit-index-url --quiet -o "$environment/lowest.txt"
 uv pip install --quiet --python "$environment/bin/python" -r "$environment/lowest.txt"
 uv pip install --quiet --python "$environment/bin/python" --no-deps -e .
-# The newest indirect packages deprecate what the oldest direct ones use (typer 0.19 with click 8.5), so those warnings are no errors here.
 DREDGE_PYTHON=$environment/bin/python
 export DREDGE_PYTHON
-sh scripts/test_fast.sh -W ignore::DeprecationWarning tests/cli tests/sql tests/storage tests/write tests/files "$@"
-# PySpark 4.1 leaves sockets open.
+# Here these warnings are no errors: the newest indirect packages deprecate what the oldest direct ones use (typer 0.19 with
+# click 8.5), and PySpark 4.1 leaves sockets open.
+warnings="-W ignore::DeprecationWarning -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning"
+# shellcheck disable=SC2086 # a list of options
+sh scripts/test_fast.sh $warnings tests/cli tests/sql tests/storage tests/write "$@"
 files=
 for name in compact connect names_and_frames reads row_changes source sql_values stream_write write; do
     files="$files tests/spark/test_$name.py"
 done
-# shellcheck disable=SC2086 # a list of files
-exec "$DREDGE_PYTHON" -m pytest $files -W ignore::DeprecationWarning -W ignore::ResourceWarning \
-    -W ignore::pytest.PytestUnraisableExceptionWarning --durations=5 -n "${DREDGE_TEST_PROCESSES:-2}" --dist loadscope "$@"
+# shellcheck disable=SC2086 # lists of options and files
+exec "$DREDGE_PYTHON" -m pytest $files $warnings --durations=5 \
+    -n "${DREDGE_TEST_PROCESSES:-2}" --dist loadscope --no-loadscope-reorder "$@"
