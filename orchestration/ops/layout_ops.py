@@ -441,7 +441,7 @@ def _apply(
     with report_failure(context, warehouse, card.name):
         store = open_with_policy(warehouse, card.name)
         try:
-            applied = _apply_or_replan(context, store, requested, chosen.replaced, spark)
+            applied = _apply_or_replan(context, warehouse, store, requested, chosen.replaced, spark)
         except TRANSIENT_ERRORS as error:
             context.log.info(f"{type(error).__name__}: {error}")
             raise
@@ -478,7 +478,12 @@ def apply_op(table: str, warehouse_names: names.WarehouseNames) -> dg.OpDefiniti
 
 
 def _apply_or_replan(
-    context: dg.OpExecutionContext, store: TableStore, requested: MaintenancePlan, replaced: str, spark: SparkResource
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    store: TableStore,
+    requested: MaintenancePlan,
+    replaced: str,
+    spark: SparkResource,
 ) -> AppliedPlan:
     """Apply the requested plan, or a new plan over the newest snapshot if the table changed or an earlier try failed.
 
@@ -487,6 +492,7 @@ def _apply_or_replan(
 
     Args:
         context: context of the op.
+        warehouse: warehouse of the table.
         store: the table.
         requested: plan to apply.
         replaced: why `requested` replaces the plan that the run was started with, or "".
@@ -504,7 +510,7 @@ def _apply_or_replan(
             plan, replaced = _replan(context, store, f"plan {requested.hash}: try {context.retry_number} failed")
     approved_by = f"dagster run {context.run_id}"
     try:
-        applied, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
+        applied, stale = apply_exactly(context, warehouse, store, plan, spark, approved_by, replaced)
         if not stale:
             return applied
     except PlanStale as error:
@@ -513,7 +519,7 @@ def _apply_or_replan(
         text = f"PlanStale: plan {plan.hash} ({plan.action}): {stale}; plan again with its action and arguments"
         raise dg.Failure(text, allow_retries=False)
     plan, replaced = _replan(context, store, f"PlanStale: plan {plan.hash}: {stale}")
-    applied, stale = apply_exactly(context, store, plan, spark, approved_by, replaced)
+    applied, stale = apply_exactly(context, warehouse, store, plan, spark, approved_by, replaced)
     if stale and context.retry_number < RETRIES:
         raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=1)
     return applied
@@ -521,6 +527,7 @@ def _apply_or_replan(
 
 def apply_exactly(
     context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
     store: TableStore,
     plan: MaintenancePlan,
     spark: SparkResource,
@@ -534,6 +541,7 @@ def apply_exactly(
 
     Args:
         context: context of the op.
+        warehouse: warehouse of the table.
         store: the table.
         plan: plan to apply.
         spark: Spark resource for the tasks.
@@ -546,7 +554,7 @@ def apply_exactly(
     """
     try:
         if spark.uses_pipes and find_action(plan.action, store.name).runs_tasks:
-            report = _apply_with_pipes(context, store, plan, spark, approved_by)
+            report = _apply_with_pipes(context, warehouse, store, plan, spark, approved_by)
         else:
             runner = spark.task_runner() if find_action(plan.action, store.name).runs_tasks else None
             report = report_object(apply_plan(store, plan, runner=runner, approved_by=approved_by), store.name)
@@ -564,12 +572,18 @@ def apply_exactly(
 
 
 def _apply_with_pipes(
-    context: dg.OpExecutionContext, store: TableStore, plan: MaintenancePlan, spark: SparkResource, approved_by: str
+    context: dg.OpExecutionContext,
+    warehouse: WarehouseResource,
+    store: TableStore,
+    plan: MaintenancePlan,
+    spark: SparkResource,
+    approved_by: str,
 ) -> Mapping[str, Any]:
     """Apply a plan by the program that `SparkResource.submit` starts, and return the program's `report_object`.
 
     Args:
         context: context of the op.
+        warehouse: warehouse of the table.
         store: the table.
         plan: plan to apply, which is saved first.
         spark: Spark resource with the command line of the program.
@@ -581,7 +595,6 @@ def _apply_with_pipes(
         dg.Failure: the program failed with an error of a different kind; the message names the error.
     """
     save_plan(store, plan)
-    warehouse = context.resources.warehouse
     request = {
         "warehouse": warehouse.path,
         "catalog_options": warehouse.catalog_options,

@@ -297,7 +297,7 @@ def apply_and_report(
     if blocked is not None:
         text = f"{table}: {blocked}: nothing was done; repair the table, then execute the check again"
         raise dg.Failure(text, allow_retries=False)
-    done, stale = apply_exactly(context, store, plan, spark, approved_by)
+    done, stale = apply_exactly(context, warehouse, store, plan, spark, approved_by)
     if stale:
         raise PlanStale(f"plan {plan.hash}: {stale}; nothing was done, plan again", table)
     for line in done.lines:
