@@ -250,8 +250,8 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         ),
     )
     executor: bool = Field(
-        default=True,
-        description="true: one process per run; false: the project's own executor (a code location has only one)",
+        default=False,
+        description="true: every run of the code location takes one process, also runs of the project's own jobs",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

@@ -20,7 +20,7 @@ from dagster.components.component_scaffolding import scaffold_object
 
 from dredge.orchestration.component import PaimonWarehouse
 from dredge.platform_core import names
-from dredge.platform_core.dagster_internals import allow_early_features
+from dredge.platform_core.dagster_internals import ASSET_JOB, allow_early_features
 from dredge.platform_core.resources.settings import Settings
 from lsm_core import Catalog
 from tests.docs.pages import ROOT
@@ -97,6 +97,14 @@ def test_the_process_of_the_host_is_left_as_it_was(project: Path) -> None:
         gc.get_freeze_count(),
         logging.root.handlers[:],
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "executor"), [("", "multi_or_in_process_executor"), ("  executor: true\n", "in_process")]
+)
+def test_runs_of_the_project_keep_their_executor(project: Path, line: str, executor: str) -> None:
+    written(project, f"  warehouse: wh\n  runner: local\n{line}")
+    assert loaded(project).get_job(ASSET_JOB).executor_def.name == executor
 
 
 def test_an_import_leaves_the_process_as_it_was() -> None:
