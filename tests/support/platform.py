@@ -108,7 +108,7 @@ def sabotage(table: Table, kind: str) -> None:
         kind: ``drop`` removes a row, ``revive`` adds a row with a new key, ``swap`` exchanges two values.
     """
     path = compacted_file(table)
-    old = pq.read_table(path)
+    old = pq.read_table(path, partitioning=None)
     if kind == "drop":
         new = old.slice(1)
     elif kind == "revive":
