@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -169,6 +170,8 @@ _FURTHER: Final = frozenset(
     {CATALOG_VARIABLE, CLOCK_VARIABLE, NAME_VARIABLE, REMOTE_VARIABLE, REPLAY_VARIABLE, SUBMIT_VARIABLE}
 )
 """Further variables of the platform that `settings` accepts."""
+_COMPARED: Final[ContextVar[bool]] = ContextVar("compared", default=False)
+"""Whether definitions of the project are being compared, which may themselves ask for the component's definitions."""
 
 
 @dg.scaffold_with(WarehouseScaffolder)
@@ -258,7 +261,7 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         """Return the platform's definitions over the warehouse.
 
         Raises:
-            InvalidOption: a setting or policy is invalid, or another component has the same names.
+            InvalidOption: a setting or policy is invalid, or other definitions of the project have the same names.
         """
         others = _check_names(context) - {self.warehouse_names(context.project_root).first}
         known = _FURTHER.union(*(group.values() for group in _VARIABLES.values()))
@@ -286,7 +289,7 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
             raise InvalidOption("policies", "set beside policy_file", accepted)
         if policy_file or self.policy_file:
             variables[POLICIES_VARIABLE] = str(context.path / (policy_file or self.policy_file))
-        return build_definitions(
+        defs = build_definitions(
             executor=dg.in_process_executor if self.executor else None,
             include=self.include,
             exclude=self.exclude,
@@ -296,6 +299,9 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
             prefix=self.name or "",
             neighbours=others,
         )
+        if not self.name:
+            _check_definitions(context, defs, variables[WAREHOUSE_VARIABLE])
+        return defs
 
     def _path(self, project_root: Path) -> str:
         return self.warehouse if "://" in self.warehouse else str(project_root / self.warehouse)
@@ -341,6 +347,67 @@ def _check_names(context: dg.ComponentLoadContext) -> frozenset[str]:
                 )
         known.append(own)
     return frozenset(own.first for own in known)
+
+
+def _check_definitions(context: dg.ComponentLoadContext, defs: dg.Definitions, warehouse: str) -> None:
+    """Check that the definitions of a component without a name share no name with the project's own definitions.
+
+    Dagster's own error for two resources of one key names neither of the two, nor a remedy.
+
+    Raises:
+        InvalidOption: a name exists twice; the message lists the shared names, and says what to set.
+    """
+    if _COMPARED.get():
+        return
+    token = _COMPARED.set(True)
+    try:
+        known: dict[str, set[str]] = {}
+        for neighbour in _build_neighbours(context):
+            for kind, own in _names_by_kind(neighbour).items():
+                known.setdefault(kind, set()).update(own)
+    finally:
+        _COMPARED.reset(token)
+    shared = {kind: sorted(own & known.get(kind, set())) for kind, own in _names_by_kind(defs).items()}
+    texts = [f"{kind} {', '.join(map(repr, shared_names))}" for kind, shared_names in shared.items() if shared_names]
+    if texts:
+        raise InvalidOption(
+            "name",
+            "",
+            f"a name, because the project has definitions of its own with the component's names ({'; '.join(texts)}): "
+            f"set `name`, for example `name: lake`, in the attributes of the PaimonWarehouse of {warehouse}",
+        )
+
+
+def _names_by_kind(defs: dg.Definitions) -> dict[str, set[str]]:
+    """Return the names that must be unique in a code location, by the kind that error messages show."""
+    return {
+        "resources": set(defs.resources or ()),
+        "jobs": {job.name for job in defs.jobs or ()},
+        "sensors": {sensor.name for sensor in defs.sensors or ()},
+        "schedules": {schedule.name for schedule in defs.schedules or ()},
+    }
+
+
+def _build_neighbours(context: dg.ComponentLoadContext) -> Iterator[dg.Definitions]:
+    """Yield the definitions of the project's folder `defs` outside the component.
+
+    The component tree keeps definitions, so that Dagster does not build them again.
+    """
+    tree = context.component_tree
+    own = getattr(context, "component_loc", None) or context.component_path  # Dagster 1.12 has only the latter
+    try:
+        folders = [tree.find_decl_at_path(tree.defs_module_path)]
+    except ModuleNotFoundError:  # a tree for tests, which has no project
+        return
+    while folders:
+        for child in folders.pop().iterate_child_component_decls():
+            place = child.context.component_path
+            if place == own:
+                continue
+            if any(inner.context.component_path == own for inner in child.iterate_all_component_decls()):
+                folders.append(child)
+            else:
+                yield tree.build_defs_at_path(place)
 
 
 def _as_json(policies: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import gc
 import importlib.metadata
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -88,15 +89,18 @@ def test_the_process_of_the_host_is_left_as_it_was(project: Path) -> None:
     file = project / "src" / "lake_team" / "defs" / "warehouse" / "defs.yaml"
     written(project, "  warehouse: wh\n  runner: local\n  policies: policies.yaml\n  sensors: {seconds: 5}\n")
     file.with_name("policies.yaml").write_text("tables: {shop.orders: {owners: ['team:lake']}}")
-    state = dict(os.environ), gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), logging.root.handlers[:]
-    loaded(project)
-    assert state == (
-        dict(os.environ),
-        gc.get_threshold(),
-        gc.isenabled(),
-        gc.get_freeze_count(),
-        logging.root.handlers[:],
-    )
+
+    def state() -> tuple[Any, ...]:
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        root = logging.root
+        return dict(os.environ), gc.get_threshold(), gc.isenabled(), root.level, root.handlers[:], handlers
+
+    before = state()
+    # The number of frozen objects is no measure: tests/conftest.py freezes, and a frozen object that dies leaves.
+    with mock.patch.object(gc, "freeze") as freeze, mock.patch.object(gc, "unfreeze") as unfreeze:
+        loaded(project)
+    assert (freeze.call_count, unfreeze.call_count) == (0, 0)
+    assert state() == before
 
 
 @pytest.mark.parametrize(
