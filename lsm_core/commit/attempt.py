@@ -451,33 +451,42 @@ def _publish_on_server(
 ) -> PublishOutcome:
     """Let a catalog server publish a snapshot; a request with an unknown outcome is looked up in the table's folder.
 
-    The same request may be sent again: the server gives an id to one snapshot only.
+    The same request may be sent again: the server gives an id to one snapshot only. A refusal of the second request
+    says nothing about the first one, which the server may still carry out.
 
     Raises:
         CommitUnknown: the server may have published the snapshot, and the snapshot cannot be read.
         DredgeError: the server refused, or the table was dropped; nothing was published.
     """
+    unknown = ""  # the reason why an earlier request may still be carried out
     while True:
-        if base is not None and _replaced(base, snapshots.try_read(store, base.id)):
+        if not unknown and base is not None and _replaced(base, snapshots.try_read(store, base.id)):
             return PublishOutcome.TAKEN
-        reason = ""
+        refusal: DredgeError | None = None
+        answered = True
         try:
             if publisher.publish(snapshot, base, store.branch, changes):
                 return PublishOutcome.PUBLISHED
         except OutcomeUnknown as error:
-            reason = str(error)
+            unknown, answered = str(error), False
+        except DredgeError as error:
+            if not unknown:
+                raise
+            refusal = error
         try:
             seen = snapshots.try_read(store, snapshot.id)
         except (OSError, DredgeError) as error:
-            raise CommitUnknown(
-                snapshot.id, f"{reason or 'the server refused it'}; it cannot be read: {error}"
-            ) from error
+            reason = f"{unknown or 'the server refused it'}; it cannot be read: {error}"
+            raise CommitUnknown(snapshot.id, reason) from error
         if seen is not None:
             return PublishOutcome.PUBLISHED if snapshots.is_same(seen, snapshot) else PublishOutcome.TAKEN
-        if not reason:  # a definite answer, and no snapshot of this id: the base is not the newest snapshot any more
+        if not unknown:  # a definite answer, and no snapshot of this id: the base is not the newest snapshot any more
             return PublishOutcome.TAKEN
+        if answered:
+            latest = refusal or "the server refused to publish it again"
+            raise CommitUnknown(snapshot.id, f"{unknown}; then: {latest}") from refusal
         if not retries.wait():
-            raise CommitUnknown(snapshot.id, reason)
+            raise CommitUnknown(snapshot.id, unknown)
 
 
 def partition_changes(store: TableStore, entries: pa.Table) -> list[dict[str, Any]]:

@@ -173,9 +173,11 @@ class TableRegistry(Protocol):
 
     Attributes:
         root: path of the warehouse.
+        takes_folders: whether a table's folder that a client has written can be entered.
     """
 
     root: str
+    takes_folders: bool
 
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """Enter a table whose folder exists, and its database; a table that is listed already stays.

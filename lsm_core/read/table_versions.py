@@ -325,9 +325,10 @@ def with_schema(store: TableStore, schema_id: int) -> TableStore:
     schema = store.schema_of(schema_id)
     options = None if TableOptions.usable(schema.options).raw == schema.options else store.options
     dynamic_options, identity = store.dynamic_options, store.identity
-    return TableStore(
+    other = TableStore(
         store.file_io, store.root, store.name, schema, options, store.clock, store.branch, dynamic_options, identity
     )
+    return other.in_catalog_of(store)
 
 
 def replaced_column(store: TableStore, schema_id: int, columns: Iterable[str]) -> str | None:

@@ -963,8 +963,9 @@ def _copy_files(catalog: Catalog, values: Arguments) -> Iterator[Step]:
 
     The call selects one table, the tables of one database, or all tables of this warehouse.
     """
-    if "warehouse" in values and file_io_for(values["warehouse"])[1].rstrip("/") != catalog.root:
-        raise InvalidOption("warehouse", values["warehouse"], f"the opened warehouse {catalog.root}")
+    warehouse = values.get("warehouse")
+    if warehouse is not None and warehouse != catalog.place and file_io_for(warehouse)[1].rstrip("/") != catalog.place:
+        raise InvalidOption("warehouse", warehouse, f"the opened warehouse {catalog.place}")
     for database, table in _cloned_tables(catalog, values):
         name = f"{values.get('target_database', database)}.{values.get('target_table', table)}"
         arguments = {"target": name, "target_warehouse": values["target_warehouse"]}

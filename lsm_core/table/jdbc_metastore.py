@@ -99,6 +99,8 @@ class JdbcMetastore(FolderMetastore):
         properties: whether the tables' options are kept in the database too (`sync-all-properties`).
     """
 
+    takes_folders = True
+
     def __init__(
         self, file_io: FileIO, root: str, address: str, database: Database, key: str, *, properties: bool
     ) -> None:

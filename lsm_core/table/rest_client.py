@@ -44,6 +44,7 @@ _MAX_ANSWER_BYTES: Final = 64 << 20
 _MAX_TOKEN_BYTES: Final = 64 << 10
 _MAX_TEXT: Final = 500
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BUSY: Final = frozenset({429, 503})
 _SUCCESSFUL: Final = frozenset({200, 202, 204})
 _HTTP_FORBIDDEN, _HTTP_UNAUTHORIZED, _HTTP_NOT_IMPLEMENTED, _HTTP_SERVER_ERROR = 403, 401, 501, 500
@@ -85,7 +86,7 @@ class RestClient:
         options: all catalog options, for a provider from an entry point.
 
     Raises:
-        InvalidOption: the address or the provider cannot be used.
+        InvalidOption: the address, a header or the provider cannot be used.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class RestClient:
         options: Mapping[str, str] | None = None,
     ) -> None:
         self.address, self.warehouse = _checked_address(uri), warehouse
-        self._headers, self._provider, self._options = dict(headers or {}), provider.lower(), dict(options or {})
+        self._headers, self._provider, self._options = _checked_headers(headers), provider.lower(), dict(options or {})
         self._sign: SignRequest = self._signing()
         self._sleep: Callable[[float], None] = time.sleep
         self._prefix: str | None = None
@@ -222,7 +223,7 @@ class RestClient:
                     raise MetastoreFailed(self.address, f"it did not answer ({_one_line(error)})") from error
             else:
                 if status in _SUCCESSFUL:
-                    return self._parse(data, path)
+                    return self._parse(data, method, path)
                 refusal = _refusal(status, data)
                 if status >= _HTTP_SERVER_ERROR and status != _HTTP_NOT_IMPLEMENTED and method != "GET":
                     raise OutcomeUnknown(f"{self.address} answered {refusal}")
@@ -247,21 +248,25 @@ class RestClient:
             for chunk in response.iter_bytes():
                 data += chunk
                 if len(data) > _MAX_ANSWER_BYTES:
-                    raise MetastoreFailed(
-                        self.address, f"its answer to {path} is larger than {_MAX_ANSWER_BYTES} bytes"
-                    )
+                    raise self._unusable(method, f"its answer to {path} is larger than {_MAX_ANSWER_BYTES} bytes")
             return response.status_code, response.headers, data
 
-    def _parse(self, data: bytes, path: str) -> dict[str, Any]:
+    def _parse(self, data: bytes, method: str, path: str) -> dict[str, Any]:
         if not data.strip():
             return {}
         try:
             answer = parse_json(data)
         except ValueError as error:
-            raise MetastoreFailed(self.address, f"its answer to {path} is not JSON ({error}); check 'uri'") from error
+            raise self._unusable(method, f"its answer to {path} is not JSON ({error}); check 'uri'") from error
         if not isinstance(answer, dict):
-            raise MetastoreFailed(self.address, f"its answer to {path} is not an object; check 'uri'")
+            raise self._unusable(method, f"its answer to {path} is not an object; check 'uri'")
         return answer
+
+    def _unusable(self, method: str, reason: str) -> Exception:
+        """Return the error for an answer without meaning; the server may have carried out a POST or DELETE."""
+        if method == "GET":
+            return MetastoreFailed(self.address, reason)
+        return OutcomeUnknown(f"{self.address}: {reason}")
 
     def _typed(self, refusal: ServerRefusal) -> Exception:
         if refusal.status == _HTTP_UNAUTHORIZED:
@@ -322,9 +327,19 @@ def _bearer_headers(method: str, path: str, parameters: Mapping[str, str], body:
                 token = source.read(_MAX_TOKEN_BYTES).decode("utf-8").strip()
         except (OSError, ValueError) as error:
             raise InvalidOption(TOKEN_FILE_VARIABLE, file, f"a readable file with a token ({error})") from error
-    if _CONTROL.search(token):
-        raise InvalidOption(TOKEN_FILE_VARIABLE if file else TOKEN_VARIABLE, "***", "a token of one line")
+    if _CONTROL.search(token) or not token.isascii():
+        raise InvalidOption(TOKEN_FILE_VARIABLE if file else TOKEN_VARIABLE, "***", "a token of one line in ASCII")
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the additional headers of each request. Raises InvalidOption, without the value, for a malformed one."""
+    for name, value in (headers or {}).items():
+        if not _HEADER_NAME.fullmatch(name) or _CONTROL.search(value) or not value.isascii():
+            raise InvalidOption(
+                f"{HEADER_PREFIX}{name:.100}", "***", "a header's name and a value of one line in ASCII"
+            )
+    return {name: value.strip() for name, value in (headers or {}).items()}
 
 
 def _checked_address(uri: str) -> str:

@@ -73,11 +73,14 @@ class RestMetastore:
 
     Attributes:
         root: address of the warehouse, for messages.
+        takes_folders: False: the server decides about the folders of its tables.
 
     Args:
         client: the client of the warehouse.
         storage: settings for access to the object store.
     """
+
+    takes_folders = False
 
     def __init__(self, client: RestClient, storage: Mapping[str, str]) -> None:
         self._client, self._storage = client, dict(storage)
@@ -151,7 +154,7 @@ class RestMetastore:
         Each description is used once, within a minute. A server without such a listing is asked for each table.
         """
         now = time.monotonic()
-        self._ahead = {name: entry for name, entry in self._ahead.items() if now < entry[0]}
+        self._ahead = {name: entry for name, entry in list(self._ahead.items()) if now < entry[0]}
         try:
             for page in self._client.pages("tableDetails", _DATABASES, checked_database(database), "table-details"):
                 named = {str(table.get("name")): _without_columns(table) for table in page if isinstance(table, dict)}

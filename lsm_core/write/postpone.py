@@ -59,7 +59,7 @@ def postponing(store: TableStore, commit_user: str | None, number: int | None = 
     store_of_writer = TableStore(
         store.file_io, store.root, store.name, schema, None, store.clock, store.branch, identity=store.identity
     )
-    return store_of_writer.naming_files_as(store)
+    return store_of_writer.naming_files_as(store).in_catalog_of(store)
 
 
 def _beyond_avro(kind: DataType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.schema import TableSchema
+from lsm_core.read.table_versions import with_schema
 from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.names import TableName
 from lsm_core.table.rest_client import RestClient
@@ -211,6 +213,7 @@ def test_rollback_is_the_servers(house: Catalog, java_house: Java) -> None:
         table.write(ROWS.slice(0, number + 1))
     report = table.apply(table.plan_maintenance("rollback", snapshot_id=1))
     assert report.rolled_back_to == 1 and report.snapshots == (2, 3)
+    assert not any("dredge.delete-mode" in line for line in report.lines("db.t"))
     assert rows_of(table.refresh()) == [{"k": 1, "v": "a"}]
     java_house("write", rows=[{"k": 5, "v": "java"}], compact="none")
     assert [row["k"] for row in rows_of(table.refresh())] == [1, 5]
@@ -249,6 +252,47 @@ def test_branches_are_the_servers(house: Catalog, java_house: Java) -> None:
     for work in (lambda: table.plan_maintenance("repair"), lambda: table.rename_branch("dev", "other")):
         with pytest.raises((UnsupportedFeature, TableNotFound)):
             work()
+
+
+def test_copies_into_the_warehouse_are_refused(house: Catalog, server: RestServer, tmp_path: Path) -> None:
+    table = create(house)
+    table.write(ROWS)
+    folder = Path(table.store.root)
+    with pytest.raises(UnsupportedFeature, match="catalog server"):
+        table.plan_maintenance("copy_table", target="db.copy")
+    with pytest.raises(UnsupportedFeature, match="catalog server"):
+        table.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(folder.parents[1]))
+    place = ["-w", f"rest:{server.url}", "--catalog-option", f"warehouse={WAREHOUSE}"]
+    assert run(["copy-table", "db.t", "db.copy", *place]) == 1
+    assert not (folder.parent / "copy").exists()
+    plan = table.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(tmp_path))
+    assert table.apply(plan).changed
+    assert Catalog(str(tmp_path)).table("db.copy").to_arrow().num_rows == 3
+
+
+def test_records_from_before_the_server_are_not_restored(house: Catalog, tmp_path: Path) -> None:
+    """The server would not learn of the snapshots that the undo of a rollback writes."""
+    table = create(house)
+    for _ in range(3):
+        table.write(ROWS)
+    folder = Catalog(str(Path(table.store.root).parents[1])).table("db.t")  # as before the server
+    trash_id = folder.apply(folder.plan_maintenance("rollback", snapshot_id=2)).trash_id
+    with pytest.raises(UnsupportedFeature, match="a restore of rollback-2"):
+        table.plan_maintenance("restore", trash_id=trash_id)
+    plan = folder.plan_maintenance("restore", trash_id=trash_id)
+    with pytest.raises(UnsupportedFeature, match="a restore of rollback-2"):
+        table.apply(plan)
+
+
+def test_every_view_of_a_table_commits_through_the_server(house: Catalog) -> None:
+    table = create(house)
+    table.write(ROWS)
+    store = table.store
+    house.alter_table("db.t", [SchemaChange.add_column("w", pa.int32())])
+    newer = with_schema(house.store("db.t"), 0)
+    views = (store.copy({"write-only": "true"}), store.refresh(), store.with_buckets(2), newer)
+    assert all(view.publisher is store.publisher for view in views[:3]) and newer.publisher is not None
+    assert pickle.loads(pickle.dumps(store)).publisher is not None
 
 
 @pytest.mark.pypaimon
@@ -296,6 +340,30 @@ def test_a_commit_that_stays_unknown_deletes_nothing(house: Catalog, proxy: Faul
     folder = Path(table.store.root)
     assert list(folder.glob("bucket-0/*.parquet"))
     proxy.faults.clear()
+    table.write(ROWS)
+    assert rows_of(table) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize("later", ["403-before", "404-before", "409-before", "401-before"])
+def test_a_refusal_after_a_lost_answer_deletes_nothing(house: Catalog, proxy: FaultyProxy, later: str) -> None:
+    """The first request may still be under way when the server refuses the second one."""
+    create(house, **{"commit.min-retry-wait": "1 ms"})
+    table = open_house(proxy.url).table("db.t")
+    for _ in range(3):
+        table.write(ROWS)
+    proxy.faults += [Fault("POST", "/commit", "cut-before"), Fault("POST", "/commit", later)]
+    with pytest.raises(CommitUnknown):
+        table.compact(full=True)
+    assert len(list(Path(table.store.root).glob("bucket-0/*.parquet"))) == 4
+    proxy.faults += [Fault("POST", "/commit", "500-after"), Fault("POST", "/commit", later)]
+    assert table.compact(full=True).changed  # published, which the second request does not change
+    assert rows_of(table) == ROWS.to_pylist()
+
+
+def test_an_answer_without_meaning_to_a_commit_is_looked_up(house: Catalog, proxy: FaultyProxy) -> None:
+    create(house)
+    table = open_house(proxy.url).table("db.t")
+    proxy.faults.append(Fault("POST", "/commit", "200-after", data=b"<html>sign in</html>"))
     table.write(ROWS)
     assert rows_of(table) == ROWS.to_pylist()
 
@@ -377,6 +445,9 @@ def test_the_command_line_looks_after_a_served_table(
     for _ in range(3):
         table.write(ROWS)
     place = ["-w", f"rest:{server.url}", "--catalog-option", f"warehouse={WAREHOUSE}"]
+    assert run(["doctor", *place]) == 0
+    printed = capsys.readouterr().out
+    assert house.place in printed and "state/dredge" not in printed
     for words in (["tables"], ["status"], ["compact", "db.t", "--full"], ["verify", "db.t"], ["doctor", "db.t"]):
         assert run([words[0], *words[1:], *place]) == 0, words
         printed = capsys.readouterr()

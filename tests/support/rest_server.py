@@ -88,6 +88,7 @@ class Fault:
             answer "status-before" or "status-after", such as "503-before".
         times: number of requests that still fail.
         headers: headers of the answer with the status.
+        data: body of the answer with the status.
     """
 
     method: str
@@ -95,6 +96,7 @@ class Fault:
     kind: str
     times: int = 1
     headers: dict[str, str] = field(default_factory=dict)
+    data: bytes = b""
 
 
 class FaultyProxy:
@@ -138,7 +140,7 @@ class FaultyProxy:
                         self.close_connection = True
                         self.connection.close()
                         return
-                    status, headers, data = int(fault.kind.partition("-")[0]), fault.headers, b""
+                    status, headers, data = int(fault.kind.partition("-")[0]), fault.headers, fault.data
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)

@@ -332,3 +332,31 @@ def test_changes_in_the_protocols_form() -> None:
         {"action": "updateColumnDefaultValue", "fieldNames": ["r", "a"], "newDefaultValue": None},
         {"action": "dropColumn", "fieldNames": ["r", "a"]},
     ]
+
+
+@pytest.mark.parametrize("data", [b"<html>sign in</html>", b"[]", b'{"success": tr', b" " * 2000])
+def test_an_answer_without_meaning_leaves_a_change_unknown(
+    script: Script, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(rest_client, "_MAX_ANSWER_BYTES", 1000)
+    client = RestClient(script.url, "house")
+    script.answers(databases=(200, {}, data))
+    with pytest.raises(OutcomeUnknown):
+        client.post(b"{}", "databases")
+    with pytest.raises(MetastoreFailed):
+        client.get("databases")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "X\r\nHost"])
+def test_malformed_headers_are_refused_without_their_value(name: str) -> None:
+    for header, value in ((name, "hunter2"), ("X-Team", "hunter2\r\nHost: b"), ("X-Team", "hunter2\u00e9")):
+        with pytest.raises(InvalidOption) as raised:
+            RestClient("http://host", "house", {header: value})
+        assert "hunter2" not in str(raised.value)
+
+
+def test_a_token_that_no_header_can_have(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DREDGE_REST_TOKEN", "hunter2\u00e9")
+    with pytest.raises(InvalidOption, match="DREDGE_REST_TOKEN") as raised:
+        open_house(script).list_databases()
+    assert "hunter2" not in str(raised.value)

@@ -102,12 +102,14 @@ def doctor(
     """
     catalog = open_catalog(warehouse)
     store = None if table is None else catalog.store(table)
-    root = catalog.root if store is None else store.root
+    is_served = catalog.options.metastore == "rest"
+    root = catalog.place if store is None else store.root
     findings = [
         *_check_programs(),
         *_check_server(catalog),
         *_check_disks(root),
-        *_check_storage(catalog.file_io, root),
+        # A catalog server has no folder that clients may write into, besides those of its tables.
+        *(() if is_served and store is None else _check_storage((store or catalog).file_io, root)),
         *_check_guarantees(catalog, store),
     ]
     options = [*_list_table_options(store), *_list_other_options()]

@@ -54,7 +54,7 @@ from lsm_core.metadata.support import require_readable
 from lsm_core.read.partition_choice import chosen_from_text, chosen_to_text, encode_chosen
 from lsm_core.read.scan import usable_cores
 from lsm_core.storage import file_io_for, storage_options
-from lsm_core.storage.safe_paths import check_name, inside, is_link, place_of
+from lsm_core.storage.safe_paths import check_name, inside, is_link, place_of, same_place
 
 _ACTION: Final = "copy_table"
 _BYTES_PER_SECOND: Final = 100_000_000
@@ -244,12 +244,16 @@ def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
     Raises:
         InvalidOption: ``target`` is no name of a table, or means the table itself; or the table's folder does not show
             its warehouse.
+        UnsupportedFeature: the copy would be in the warehouse of a catalog server, which would not list it.
     """
     database, dot, name = target.partition(".")
     if not dot or not database or not name or set(target) & set("$/\\` ") or database == _SYSTEM:
         raise InvalidOption("target", target, 'a name such as "db.table"', store.name)
     check_name(name, store.name, "table name")
     check_name(f"{database}.db", store.name, "database name")
+    if warehouse is None and store.registry is not None and not store.registry.takes_folders:
+        feature = f"a copy into the warehouse of the catalog server {store.registry.root}"
+        raise UnsupportedFeature(f"{feature}; name another warehouse, or write CREATE TABLE ... AS SELECT", store.name)
     if warehouse is None:
         own_database, _, own_name = store.name.partition("$")[0].partition(".")
         place = _place(f"{own_database}.{own_name}")
@@ -259,6 +263,12 @@ def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
         root = store.root.removesuffix(place)
     else:
         _, root = file_io_for(warehouse, storage_options(store.file_io))
+    database_place = f"/{store.name.partition('.')[0]}.db/"
+    if store.registry is not None and not store.registry.takes_folders:
+        own_warehouse, in_database, _ = store.root.rpartition(database_place)
+        if in_database and same_place(root, own_warehouse):
+            feature = f"a copy into a folder of the catalog server {store.registry.root}, {root}"
+            raise UnsupportedFeature(f"{feature}; name another warehouse", store.name)
     root = f"{root.rstrip('/')}{_place(target)}"
     if f"{root}/".startswith(f"{store.root}/") or f"{store.root}/".startswith(f"{root}/"):
         raise InvalidOption("target", root, f"a folder outside of the copied table's, {store.root}", store.name)

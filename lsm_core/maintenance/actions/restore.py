@@ -123,8 +123,11 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
         PlanRefused: a sweep has begun to delete the files; the snapshot that follows is missing (if it is in the trash,
             restore its record first, because ids must have no gap); commits were made after the rollback or
             fast-forward to undo; or a branch has the name of the deleted branch.
+        UnsupportedFeature: a catalog server publishes the snapshots, and the record is of a rollback, a fast-forward
+            or a deleted branch.
     """
     record = _record(store, trash_id)
+    _require_own_snapshots(store, record)
     if trash.read_claim(store, trash_id) == trash.SWEEP:
         raise _sweep_has_begun(store, trash_id)
     plan = MaintenancePlan.begin("restore", store, snapshots.latest_id(store), {"trash_id": trash_id})
@@ -141,6 +144,18 @@ def plan_restore(store: TableStore, trash_id: str) -> MaintenancePlan:
     first, last = (ids[0], ids[-1]) if ids else (None, None)
     item = RestoreItem(trash_id, first, last, len(record.files), is_changelogs, record.branch, others=others)
     return replace(plan, items=(item,) if ids or others else ())
+
+
+def _require_own_snapshots(store: TableStore, record: TrashRecord) -> None:
+    """Refuse to undo a rollback, a fast-forward or a branch deletion of a table that is now behind a catalog server.
+
+    Such a record is older than the server's catalog, because the server does this work without a record.
+
+    Raises:
+        UnsupportedFeature: the server would not learn of the restored snapshots or branch.
+    """
+    if record.action in (trash.ROLLED_BACK, trash.FORWARDED, trash.DELETED_BRANCH):
+        store.require_own_snapshots(f"a restore of {record.trash_id}")
 
 
 def _branch_of(store: TableStore, record: TrashRecord) -> TableStore:
@@ -175,6 +190,7 @@ def apply_restore(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     """
     trash_id = str(plan.arguments["trash_id"])
     record = _record(store, trash_id)
+    _require_own_snapshots(store, record)
     if record.action != trash.DELETED_BRANCH:
         store = _branch_of(store, record)
     with under_lock(store, "a restore"):

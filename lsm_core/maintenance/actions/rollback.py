@@ -28,7 +28,15 @@ from lsm_core.errors import (
 from lsm_core.format.side_files import Tag
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance import trash
-from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
+from lsm_core.maintenance.action import (
+    ActionWork,
+    ApplyOutcome,
+    Declined,
+    MaintenancePlan,
+    PlanEstimate,
+    PlanItem,
+    size_text,
+)
 from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags, record_fields, trace_of_record
 from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
@@ -126,6 +134,8 @@ class RollbackReport(DeletionReport):
         removed += [f"{len(self.changelogs)} changelogs"] if self.changelogs else []
         removed += [f"tags {', '.join(self.tags)}"] if self.tags else []
         first = f"{table} is back at snapshot {self.rolled_back_to}; gone: {', '.join(removed)}"
+        if self.trash_id is None and not self.files_deleted and not self.files_missing:
+            return [first]
         return [first, *self.file_lines(table)]
 
 
@@ -203,7 +213,8 @@ def plan_rollback(
     deletions, held = _unused(store, list(candidates.values()), newer)
     return replace(
         plan,
-        items=(*items, *deletions),
+        # A catalog server deletes the files itself.
+        items=(*items, *(() if store.publisher is not None else deletions)),
         declined=(*damaged, *held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
         estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
     )
@@ -589,6 +600,14 @@ def rollback_fits(store: TableStore, plan: MaintenancePlan) -> bool:
     )
 
 
+def _describe_freed_space(plan: MaintenancePlan) -> list[str]:
+    """Return lines for people on the files that a rollback frees."""
+    if plan.estimate.files_in and not plan.items_of(DeleteItem):
+        size = f"{plan.estimate.files_in:,} files ({size_text(plan.estimate.bytes_freed)})"
+        return [f"the catalog server deletes {size} at once: this cannot be undone"]
+    return describe_freed_space(plan)
+
+
 WORK: Final = ActionWork(
     plan_rollback,
     apply_rollback,
@@ -598,6 +617,6 @@ WORK: Final = ActionWork(
     trace=trace_of_record,
     remarks=lambda plan: [
         f"the newest snapshot will be {plan.arguments['to_snapshot']}",
-        *describe_freed_space(plan),
+        *_describe_freed_space(plan),
     ],
 )
