@@ -64,6 +64,14 @@ class Digest:
         """
         return Digest(self.rows + other.rows, (self.value + other.value) % (1 << 128))
 
+    def subtract(self, other: Digest) -> Digest:
+        """Remove the digest of rows that this set contains.
+
+        Returns:
+            The digest of the other rows of the set.
+        """
+        return Digest(self.rows - other.rows, (self.value - other.value) % (1 << 128))
+
     def text(self) -> str:
         """Return the digest as records store it: `<rows>:<32 hex digits>`."""
         return f"{self.rows}:{self.value:032x}"

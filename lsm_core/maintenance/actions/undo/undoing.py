@@ -49,7 +49,8 @@ from lsm_core.maintenance.actions.undo.replaced_files import (
     rescan_unchanged,
     vectors_of,
 )
-from lsm_core.maintenance.verify import BucketDifference, bucket_content
+from lsm_core.maintenance.lone_versions import BucketFiles
+from lsm_core.maintenance.verify import BucketDifference, bucket_content, with_lone_versions_merged
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deletion_files, read_vector
 from lsm_core.metadata.live_files import compacted_only
@@ -349,6 +350,9 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
                 # The files that stay were readable for `after`: the damaged file is one that the undo removes.
                 unreadable.append(f"{place_text(store, bucket.place)}: {error}")
                 continue
+            if before.live != after.live:  # the compaction may have merged keys that had one version
+                restored, compacted = (BucketFiles(*bucket.place, *side) for side in (will_be, was))
+                after = with_lone_versions_merged(store, after, restored, compacted, living)
             if before.live != after.live:
                 name = place_text(store, bucket.place)
                 differences.append(

@@ -1,0 +1,91 @@
+"""A compaction with lookups merges keys with one version, too: that is no difference, and every other change is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lsm_core.metadata import snapshots
+from lsm_core.table import Schema, Table
+from tests.maintenance.tables import catalog, compact_wrongly, content
+
+SUMS = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"}
+GROUPS = {"merge-engine": "partial-update", "fields.g.sequence-group": "a"}
+PRODUCERS = {"lookup": {"changelog-producer": "lookup"}, "vectors": {"deletion-vectors.enabled": "true"}}
+ENGINES = {
+    "sums": (SUMS, [(1, None, -5), (2, None, 7), (3, 1, 1)]),
+    "groups": (GROUPS, [(2, None, None), (3, 1, 1)]),
+}
+"""Options and rows after the compaction: the sum of a retract of 5; a group without its sequence field is left out."""
+FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("g", pa.int64()), ("a", pa.int64())])
+
+
+def _written(tmp_path: Path, options: dict[str, str]) -> Table:
+    """Create a table in which key 1 is a retract of nothing, and key 2 has no sequence field; key 3 is a usual row."""
+    options = {"bucket": "1", "write-only": "true", **options}
+    table = catalog(tmp_path).create_table("db.t", Schema(FIELDS, ["k"], [], options))
+    first = pa.table([[1, 2], pa.nulls(2, pa.int64()), [5, 7]], schema=FIELDS)
+    table.write(first, row_kinds=pa.array(["-D", "+I"]))
+    table.write(pa.table([[3], [1], [1]], schema=FIELDS))
+    return table
+
+
+def _newest(table: Table) -> int:
+    newest = snapshots.latest_id(table.store)
+    assert newest is not None
+    return newest
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_merge_of_the_only_version_is_no_difference(tmp_path: Path, engine: str, producer: str) -> None:
+    options, expected = ENGINES[engine]
+    table = _written(tmp_path, {**options, **PRODUCERS[producer]})
+    before = content(table, _newest(table))
+    table.compact(full=True)
+    compacted = _newest(table)
+    assert content(table) == expected != before
+    assert table.verify(compacted - 1, compacted).ok
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_undo_takes_the_merge_of_the_only_version_back(tmp_path: Path, engine: str) -> None:
+    """An undo is refused where a changelog was emitted or rows would hide: only `force-lookup` allows it."""
+    table = _written(tmp_path, {**ENGINES[engine][0], "force-lookup": "true"})
+    before = content(table)
+    run = table.compact(full=True)
+    assert content(table) == ENGINES[engine][1]
+    undone = table.undo(run.run_id)
+    assert undone.differences == () and undone.verification == "V1"
+    assert content(table) == before
+    assert table.verify(_newest(table) - 1, _newest(table)).ok
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("key", "value"), [(2, 8), (3, 2), (3, None)])
+def test_every_other_change_of_a_row_is_a_difference(
+    tmp_path: Path, engine: str, producer: str, key: int, value: int | None
+) -> None:
+    table = _written(tmp_path, {**ENGINES[engine][0], **PRODUCERS[producer]})
+    wrong = compact_wrongly(table, key=key, value=value, column="a")
+    report = table.verify(wrong - 1, wrong)
+    assert [difference.bucket for difference in report.differences] == ["bucket-0"]
+
+
+def test_a_wrong_merge_of_a_lone_retract_is_a_difference(tmp_path: Path) -> None:
+    table = _written(tmp_path, {**SUMS, **PRODUCERS["lookup"]})
+    wrong = compact_wrongly(table, key=1, value=-6, column="a")
+    assert not table.verify(wrong - 1, wrong).ok
+
+
+def test_a_later_compaction_merges_new_lone_versions_with_the_rest(tmp_path: Path) -> None:
+    table = _written(tmp_path, {**SUMS, **PRODUCERS["lookup"]})
+    table.compact(full=True)
+    table.write(pa.table([[4, 3], pa.nulls(2, pa.int64()), [9, 1]], schema=FIELDS), row_kinds=pa.array(["-D", "-D"]))
+    table.compact(full=True)
+    compacted = _newest(table)
+    assert content(table) == [(1, None, -5), (2, None, 7), (3, 1, 0), (4, None, -9)]
+    assert table.verify(compacted - 1, compacted).ok
