@@ -42,6 +42,20 @@ def test_frames_of_spark_replace_the_partitions_of_a_run(spark: Any, tmp_path: P
     assert Catalog(str(tmp_path)).table("shop.total").to_arrow().to_pylist() == [{"day": "mon", "sum(n)": 3}]
 
 
+@pytest.mark.spark
+def test_frames_of_spark_with_rows_outside_the_partition_are_not_appended(spark: Any, tmp_path: Path) -> None:
+    frames = [[("mon", 1)], [("mon", 2), (None, 3)]]
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "mode": "append"})
+    def visits() -> Any:
+        return spark.createDataFrame(frames.pop(0), "day STRING, n BIGINT")
+
+    run(tmp_path, visits, partition_key="mon")
+    with pytest.raises(dg.Failure, match=r"partitions \(None,\).*nothing is written"):
+        run(tmp_path, visits, partition_key="mon")
+    assert Catalog(str(tmp_path)).table("shop.visits").to_arrow().to_pylist() == [{"day": "mon", "n": 1}]
+
+
 def test_the_blocks_of_the_readme_run(tmp_path: Path) -> None:
     code, config = (
         re.search(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL).group(1).replace("/data", str(tmp_path))  # type: ignore[union-attr]

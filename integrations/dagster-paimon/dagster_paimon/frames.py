@@ -6,7 +6,9 @@ A library is imported only if an asset uses its frames: pandas, Polars and PySpa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import suppress
+from types import NoneType
+from typing import Any, Final, get_args
 
 import pyarrow as pa
 
@@ -29,6 +31,9 @@ def kind_of(annotation: Any) -> str:
     """
     if annotation is None or annotation is Any:
         return ""
+    types = [item for item in get_args(annotation) if item is not NoneType]
+    if len(types) == 1 and NoneType in get_args(annotation):
+        return kind_of(types[0])
     if not isinstance(annotation, type):
         return str(annotation)
     return f"{annotation.__module__.partition('.')[0]}.{annotation.__name__}"
@@ -110,10 +115,11 @@ def schema_of(value: Any) -> pa.Schema:
         return value.schema.arrow_schema
     if isinstance(value, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return value.schema
-    if hasattr(value, "__arrow_c_schema__"):
-        return pa.schema(value)
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(value).schema
+    with suppress(pa.ArrowInvalid):  # one column, such as a Series of Polars
+        if hasattr(value, "__arrow_c_schema__"):
+            return pa.schema(value)
+        if hasattr(value, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(value).schema
     raise TypeError(f"rows of type {kind} cannot be written to a Paimon table; return one of: {FRAMES}")
 
 

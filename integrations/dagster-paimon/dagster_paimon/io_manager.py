@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import dagster as dg
@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from dagster_paimon.frames import collect, is_spark_frame, read_as, schema_of
-from dagster_paimon.partitions import PARTITION_EXPR, condition_text, partition_columns, partition_values
+from dagster_paimon.partitions import PARTITION_EXPR, condition_of, condition_text, partition_columns, partition_values
 from dagster_paimon.resource import open_catalog
 from dagster_paimon.table_metadata import snapshot_metadata, table_metadata
 from lsm_core import Catalog, Table
@@ -99,8 +99,8 @@ class PaimonIOManager(dg.ConfigurableIOManager):
                 context.add_output_metadata(table_metadata(table))
             return
         columns = _partition_columns(context)
-        table = self._opened(catalog, name, obj, columns, context.definition_metadata)
         mode = _mode(context.definition_metadata.get("mode", self.mode), name)
+        table = self._opened(catalog, name, obj, mode, columns, context.definition_metadata)
         values = _values(context, table, columns) if columns else []
         before = table.latest_snapshot()
         self._write(catalog, table, obj, mode, values)
@@ -115,16 +115,23 @@ class PaimonIOManager(dg.ConfigurableIOManager):
         Raises:
             TypeError: the annotation of the input is no frame.
             lsm_core.errors.DredgeError: the table cannot be read.
+
+        Returns:
+            The rows. None if the input depends on no partition and the table does not exist, as in the first partition
+            of an asset that depends on its own previous partition.
         """
         upstream = context.upstream_output.definition_metadata if context.upstream_output is not None else {}
         name = self._table_name(context.asset_key, upstream)
-        table = open_catalog(self.warehouse, self.catalog_options).table(name)
+        catalog = open_catalog(self.warehouse, self.catalog_options)
+        if context.has_asset_partitions and not context.asset_partition_keys and _existing(catalog, name) is None:
+            return None
+        table = catalog.table(name)
         metadata = context.definition_metadata or {}
         condition = None
         if context.has_asset_partitions:
             expression = metadata.get(PARTITION_EXPR, upstream.get(PARTITION_EXPR))
             columns = partition_columns(context.asset_partitions_def, expression, context.asset_key.to_user_string())
-            condition = condition_text(_values(context, table, columns))
+            condition = condition_of(_values(context, table, columns), list(columns.values()))
         annotation = context.dagster_type.typing_type if context.dagster_type is not None else None
         return read_as(table, annotation, metadata.get("columns"), condition)
 
@@ -134,18 +141,30 @@ class PaimonIOManager(dg.ConfigurableIOManager):
         return f"{(metadata or {}).get('schema', above)}.{key.path[-1]}"
 
     def _opened(
-        self, catalog: Catalog, name: str, rows: Any, columns: Mapping[str, str], metadata: Mapping[str, Any]
+        self,
+        catalog: Catalog,
+        name: str,
+        rows: Any,
+        mode: Mode,
+        columns: Mapping[str, str],
+        metadata: Mapping[str, Any],
     ) -> Table:
-        """Return the table of an output, which is created if it is missing."""
+        """Return the table of an output, which is created if it is missing and the mode can be used."""
         table = _existing(catalog, name)
+        primary_keys = _primary_keys(metadata, name) if table is None else table.primary_keys
+        if mode == "upsert" and not primary_keys:
+            remedy = "set the metadata 'primary_keys'" if table is None else "use the mode append or overwrite"
+            raise dg.DagsterInvalidDefinitionError(
+                f"table {name} has no primary key, so its rows cannot be upserted; {remedy}"
+            )
         if table is None:
             table = catalog.create_table(
                 name,
                 schema_of(rows),
                 ignore_if_exists=True,
-                primary_keys=list(metadata.get("primary_keys", ())),
+                primary_keys=list(primary_keys),
                 partition_keys=list(columns.values()),
-                options={str(key): str(value) for key, value in dict(metadata.get("table_options", {})).items()},
+                options=_table_options(metadata, name),
                 create_database=True,
             )
         unpartitioned = [column for column in columns.values() if column not in table.partition_keys]
@@ -168,14 +187,10 @@ class PaimonIOManager(dg.ConfigurableIOManager):
             mode: whether rows are replaced.
             values: values of the partition columns of the run's partitions; none for an asset without partitions.
         """
-        if mode == "upsert" and not table.primary_keys:
-            raise dg.DagsterInvalidDefinitionError(
-                f"table {table.name} has no primary key, so its rows cannot be upserted; use the mode append or "
-                "overwrite"
-            )
         merging = "merge" if self.merge_schema else None
         if mode != "overwrite":
             replaced: Any = None
+            rows = _limited(rows, table, values) if values else rows
         elif len(values) == 1:
             replaced = values[0]
         elif values:
@@ -212,20 +227,68 @@ def _replace_partitions(catalog: Catalog | None, table: Table, rows: Any, values
         write_table(rows, table, overwrite=condition_text(values), merge_schema=catalog)
         return
     collected = collect(rows)
-    columns = list(values[0])
-    present = collected.select(columns).group_by(columns).aggregate([])
-    fields = pa.schema([table.schema.arrow_schema.field(column) for column in columns])
-    present_values = {tuple(row.values()) for row in present.cast(fields).to_pylist()}
-    outside = sorted(map(str, present_values - {tuple(value.values()) for value in values}))
-    if outside:
-        raise dg.Failure(
-            f"table {table.name}: the asset returned rows of partitions {', '.join(outside[:5])} of {columns}, which "
-            "are not partitions of this run; nothing is written"
-        )
+    present_values = _refuse_outside(collected, table, values)
     table.write(collected, overwrite=True, schema_mode=None if catalog is None else "merge")
     empty = [value for value in values if tuple(value.values()) not in present_values]
     if empty:
         table.drop_partitions(empty)
+
+
+def _limited(rows: Any, table: Table, values: Sequence[Mapping[str, Any]]) -> Any:
+    """Return rows of which none lies outside the partitions of the run.
+
+    A record batch reader is checked while it is read; its error ends the write before the commit.
+
+    Raises:
+        dagster.Failure: rows lie outside the partitions.
+    """
+    if is_spark_frame(rows):
+        inside = f"coalesce({condition_text(values)}, false)"
+        outside = rows.where(f"NOT {inside}").limit(1).collect()
+        if outside:
+            raise _outside_failure(table, list(values[0]), [str(tuple(outside[0][column] for column in values[0]))])
+        return rows
+    if not isinstance(rows, pa.RecordBatchReader):
+        rows = collect(rows)
+        _refuse_outside(rows, table, values)
+        return rows
+
+    def checked() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            _refuse_outside(pa.Table.from_batches([batch]), table, values)
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(rows.schema, checked())
+
+
+def _refuse_outside(rows: pa.Table, table: Table, values: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
+    """Return the partitions of rows, all of which are partitions of the run.
+
+    Raises:
+        dagster.Failure: rows lie outside the partitions of the run, or have no partition column.
+    """
+    columns = list(values[0])
+    missing = [column for column in columns if column not in rows.column_names]
+    if missing:
+        raise dg.Failure(
+            f"table {table.name}: the rows that the asset returned have no partition column {', '.join(missing)}; "
+            "nothing is written"
+        )
+    present = rows.select(columns).group_by(columns).aggregate([])
+    fields = pa.schema([(column, table.schema.arrow_schema.field(column).type) for column in columns])
+    present_values = {tuple(row.values()) for row in present.cast(fields).to_pylist()}
+    outside = sorted(map(str, present_values - {tuple(value.values()) for value in values}))
+    if outside:
+        raise _outside_failure(table, columns, outside)
+    return present_values
+
+
+def _outside_failure(table: Table, columns: Sequence[str], outside: Sequence[str]) -> dg.Failure:
+    """Return the failure of a write with rows outside the partitions of the run."""
+    return dg.Failure(
+        f"table {table.name}: the asset returned rows of partitions {', '.join(outside[:5])} of {list(columns)}, which "
+        "are not partitions of this run; nothing is written"
+    )
 
 
 def _partition_columns(context: dg.OutputContext) -> dict[str, str]:
@@ -253,6 +316,28 @@ def _mode(value: object, table: str) -> Mode:
     raise dg.DagsterInvalidDefinitionError(
         f"table {table}: the metadata 'mode' is {value!r}; it must be one of {', '.join(get_args(Mode))}"
     )
+
+
+def _primary_keys(metadata: Mapping[str, Any], table: str) -> Sequence[str]:
+    """Return the key columns that the metadata of an asset names; one column may be a text."""
+    names = metadata.get("primary_keys") or ()
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise dg.DagsterInvalidDefinitionError(
+            f"table {table}: the metadata 'primary_keys' is {names!r}; it must be a list of names of columns"
+        )
+    return names
+
+
+def _table_options(metadata: Mapping[str, Any], table: str) -> dict[str, str]:
+    """Return the options that the metadata of an asset sets for its new table."""
+    options = metadata.get("table_options") or {}
+    if not isinstance(options, Mapping):
+        raise dg.DagsterInvalidDefinitionError(
+            f"table {table}: the metadata 'table_options' is {options!r}; it must have values by option, such as "
+            "{'bucket': '2'}"
+        )
+    return {str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
 
 
 def _existing(catalog: Catalog, name: str) -> Table | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -108,19 +109,61 @@ def column_value(partitions: dg.PartitionsDefinition, key: str, field: pa.Field)
         raise ValueError(f"partition {key!r} is no value of the column {field.name} of type {kind}") from error
 
 
-def condition_text(values: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the SQL condition that selects some partitions.
+Groups = list[dict[str, list[Any]]]
+"""Alternatives, each with the accepted values of every column."""
+
+
+def _groups(values: Sequence[Mapping[str, Any]]) -> Groups:
+    """Return few alternatives that together select exactly some partitions.
+
+    Args:
+        values: values of the partition columns, by column, of each partition; at least one.
+    """
+    distinct = {column: list(dict.fromkeys(value[column] for value in values)) for column in values[0]}
+    partitions = {tuple(value.values()) for value in values}
+    if math.prod(map(len, distinct.values())) == len(partitions):
+        return [distinct]
+    widest = max(distinct, key=lambda column: len(distinct[column]))
+    groups: dict[tuple[Any, ...], dict[str, list[Any]]] = {}
+    for value in values:
+        others = {column: [item] for column, item in value.items() if column != widest}
+        group = groups.setdefault(tuple(map(tuple, others.values())), {**others, widest: []})
+        group[widest].append(value[widest])
+    return list(groups.values())
+
+
+def condition_of(values: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[tuple[str, str, list[Any]]]]:
+    """Return the filter, as `lsm_core.Table.to_arrow` takes it, that selects some partitions.
+
+    It is no text, because a text has at most 65,536 characters: too few for some thousand partitions.
 
     Args:
         values: values of the partition columns, by column, of each partition.
+        columns: names of the partition columns.
 
     Returns:
-        The condition; None without partitions.
+        The filter; without partitions, a filter that selects no row.
     """
-    parts = [
-        " AND ".join(f"{_quoted(column)} = {_literal(value)}" for column, value in part.items()) for part in values
-    ]
-    return " OR ".join(f"({part})" for part in parts) or None
+    if not values:
+        return [[(columns[0], "in", [])]]
+    return [[(column, "in", items) for column, items in group.items()] for group in _groups(values)]
+
+
+def condition_text(values: Sequence[Mapping[str, Any]]) -> str:
+    """Return the SQL condition that selects some partitions.
+
+    Args:
+        values: values of the partition columns, by column, of each partition; at least one.
+    """
+    return " OR ".join(
+        f"({' AND '.join(_test(column, items) for column, items in group.items())})" for group in _groups(values)
+    )
+
+
+def _test(column: str, values: Sequence[Any]) -> str:
+    literals = [_literal(value) for value in values]
+    test = f"= {literals[0]}" if len(literals) == 1 else f"IN ({', '.join(literals)})"
+    return f"{_quoted(column)} {test}"
 
 
 def _quoted(column: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_paimon import PaimonIOManager
+from dagster_paimon.partitions import condition_of, condition_text
 from lsm_core import Catalog, Table
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*backfill_policy.*in beta")
@@ -130,7 +131,7 @@ def test_columns_of_an_input_and_key_prefix_as_database(tmp_path: Path) -> None:
 
 
 def test_upsert_append_and_an_asset_that_writes_itself(tmp_path: Path) -> None:
-    @dg.asset(metadata={"primary_keys": ["id"], "mode": "upsert", "table_options": {"bucket": 1}})
+    @dg.asset(metadata={"primary_keys": "id", "mode": "upsert", "table_options": {"bucket": 1}})
     def keyed() -> pa.Table:
         return pa.table(ROWS)
 
@@ -309,3 +310,87 @@ def test_an_unpartitioned_asset_replaces_all_partitions_of_its_table(tmp_path: P
 
     run(tmp_path, people)
     assert [row["id"] for row in rows(tmp_path, "shop.people")] == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize("reader", [False, True])
+def test_no_mode_writes_rows_outside_the_partition(tmp_path: Path, mode: str, reader: bool) -> None:
+    versions = [pa.table({"n": [1]}), pa.table({"day": ["2024-01-01", "2024-01-02"], "n": [1, 2]})]
+
+    @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day", "mode": mode, "primary_keys": ["day", "n"]})
+    def visits() -> Any:
+        return versions[-1].to_reader(1) if reader else versions[-1]
+
+    with pytest.raises(dg.Failure, match=r"2024-01-02.*nothing is written"):
+        run(tmp_path, visits, partition_key="2024-01-01")
+    assert rows(tmp_path, "shop.visits") == []
+    versions.pop()
+    with pytest.raises(dg.Failure, match=r"shop\.visits: .* no partition column day"):
+        run(tmp_path, visits, partition_key="2024-01-01")
+
+
+def test_an_asset_without_partitions_reads_all_of_years_of_hours(tmp_path: Path) -> None:
+    hours = dg.HourlyPartitionsDefinition("2022-01-01-00:00", end_date="2023-01-01-00:00")
+
+    @dg.asset(partitions_def=hours, metadata={"partition_expr": "hour"})
+    def visits(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"hour": [context.partition_key], "n": [1]})
+
+    @dg.asset
+    def total(visits: pl.DataFrame | None) -> pa.Table:
+        assert visits is not None
+        return pa.table({"n": [visits["n"].sum()]})
+
+    instance = dg.DagsterInstance.ephemeral()
+    for key in ("2022-01-01-00:00", "2022-12-31-23:00"):
+        run(tmp_path, visits, partition_key=key, instance=instance)
+    run(tmp_path, visits, total, selection=[total], instance=instance)
+    assert rows(tmp_path, "shop.total") == [{"n": 2}]
+
+
+def test_the_first_partition_of_an_asset_that_depends_on_its_previous_one_reads_nothing(tmp_path: Path) -> None:
+    previous = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+    counts = []
+
+    @dg.asset(
+        partitions_def=DAYS,
+        metadata={"partition_expr": "day"},
+        ins={"before": dg.AssetIn(dg.AssetKey("balance"), partition_mapping=previous)},
+    )
+    def balance(context: dg.AssetExecutionContext, before: pa.Table | None) -> pa.Table:
+        counts.append(None if before is None else before.num_rows)
+        return pa.table({"day": [context.partition_key], "n": [1]})
+
+    for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
+        run(tmp_path, balance, partition_key=key)
+    assert counts == [None, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"mode": "upsert"}, "set the metadata 'primary_keys'"),
+        ({"mode": "replace"}, "must be one of"),
+        ({"primary_keys": 5}, "must be a list of names"),
+        ({"table_options": "bucket=1"}, "must have values by option"),
+    ],
+)
+def test_wrong_metadata_leaves_no_table_behind(tmp_path: Path, metadata: dict[str, Any], message: str) -> None:
+    @dg.asset(metadata=metadata)
+    def people() -> pa.Table:
+        return pa.table(ROWS)
+
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=message):
+        run(tmp_path, people)
+    assert not (tmp_path / "shop.db").exists(), "a table without a key could not be upserted later"
+
+
+def test_conditions_select_exactly_the_partitions() -> None:
+    grid = [{"day": day, "city": city} for day in (1, 2) for city in ("a", "it's")]
+    assert condition_of(grid, ["day", "city"]) == [[("day", "in", [1, 2]), ("city", "in", ["a", "it's"])]]
+    assert condition_text(grid) == "(`day` IN (1, 2) AND `city` IN ('a', 'it''s'))"
+    assert condition_of(grid[:3], ["day", "city"]) == [
+        [("city", "in", ["a"]), ("day", "in", [1, 2])],
+        [("city", "in", ["it's"]), ("day", "in", [1])],
+    ]
+    assert condition_of([], ["day"]) == [[("day", "in", [])]]
