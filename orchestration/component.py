@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -35,6 +37,7 @@ from dredge.platform_core.resources.warehouse import (
 from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
 
+_LOG = logging.getLogger(__name__)
 Value = str | int | float | bool
 
 
@@ -166,6 +169,10 @@ _VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """Variable of the platform for each typed field, by group. Errors name the variable."""
+_FIELDS: Final[Mapping[str, str]] = {
+    variable: f"{group}.{field}" for group, fields in _VARIABLES.items() for field, variable in fields.items()
+} | {SUBMIT_VARIABLE: "spark_submit", RUNNER_VARIABLE: "runner"}
+"""Field of ``defs.yaml`` for each variable that an error may name."""
 _FURTHER: Final = frozenset(
     {CATALOG_VARIABLE, CLOCK_VARIABLE, NAME_VARIABLE, REMOTE_VARIABLE, REPLAY_VARIABLE, SUBMIT_VARIABLE}
 )
@@ -263,7 +270,10 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         Raises:
             InvalidOption: a setting or policy is invalid, or other definitions of the project have the same names.
         """
-        others = _check_names(context) - {self.warehouse_names(context.project_root).first}
+        if not self.warehouse.strip():
+            raise InvalidOption("warehouse", self.warehouse, "a folder or an address of an object store")
+        others = self._check_neighbours(context) - {self.warehouse_names(context.project_root).first}
+        self._report_unset_addresses()
         known = _FURTHER.union(*(group.values() for group in _VARIABLES.values()))
         unknown = next((name for name in self.settings if name not in known), None)
         if unknown is not None:
@@ -289,19 +299,67 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
             raise InvalidOption("policies", "set beside policy_file", accepted)
         if policy_file or self.policy_file:
             variables[POLICIES_VARIABLE] = str(context.path / (policy_file or self.policy_file))
-        defs = build_definitions(
-            executor=dg.in_process_executor if self.executor else None,
-            include=self.include,
-            exclude=self.exclude,
-            variables=variables,
-            translation=self.translation,
-            inline_policies="" if isinstance(self.policies, str) or not self.policies else _as_json(self.policies),
-            prefix=self.name or "",
-            neighbours=others,
-        )
+        try:
+            defs = build_definitions(
+                executor=dg.in_process_executor if self.executor else None,
+                include=self.include,
+                exclude=self.exclude,
+                variables=variables,
+                translation=self.translation,
+                inline_policies="" if isinstance(self.policies, str) or not self.policies else _as_json(self.policies),
+                prefix=self.name or "",
+                neighbours=others,
+            )
+        except InvalidOption as error:
+            field = _FIELDS.get(error.key)
+            if field is None or error.key in self.settings:
+                raise
+            raise InvalidOption(f"{field} ({error.key})", error.value, error.accepted) from error
         if not self.name:
             _check_definitions(context, defs, variables[WAREHOUSE_VARIABLE])
         return defs
+
+    def _report_unset_addresses(self) -> None:
+        """Log each channel of alerts without a value, as from a variable that the environment does not have."""
+        for field in sorted(self.alerts.model_fields_set):
+            if not getattr(self.alerts, field):
+                _LOG.warning(
+                    "alerts.%s of the warehouse %s has no value, so no alert goes there: set the environment variable "
+                    "that defs.yaml names, or remove the line",
+                    field,
+                    self.warehouse,
+                )
+
+    def _check_neighbours(self, context: dg.ComponentLoadContext) -> frozenset[str]:
+        """Check the names and tables of all components of the project.
+
+        Returns:
+            The first parts of the asset keys of all components.
+
+        Raises:
+            InvalidOption: two components have the same names, or choose the same tables of one warehouse.
+        """
+        try:
+            components = context.component_tree.get_all_components(PaimonWarehouse)
+        except ModuleNotFoundError:  # a tree for tests, which has no project
+            return frozenset()
+        first_parts = _check_names(components, context.project_root)
+        own = self.choose_tables(context.project_root)
+        same = [
+            component.name or "" for component in components if component.choose_tables(context.project_root) == own
+        ]
+        if len(same) > 1:
+            accepted = (
+                f"other patterns than those of another PaimonWarehouse of {own[0]} (components "
+                f"{', '.join(map(repr, sorted(same)))}): each table belongs to one of them"
+            )
+            raise InvalidOption("include", ", ".join(self.include), accepted)
+        return first_parts
+
+    def choose_tables(self, project_root: Path) -> tuple[str, frozenset[str], frozenset[str]]:
+        """Return the warehouse and the patterns of its tables."""
+        path = self._path(project_root).rstrip("/")
+        return path if "://" in path else os.path.normpath(path), frozenset(self.include), frozenset(self.exclude)
 
     def _path(self, project_root: Path) -> str:
         return self.warehouse if "://" in self.warehouse else str(project_root / self.warehouse)
@@ -317,8 +375,8 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
         return WarehouseNames.of(self._path(project_root), name, self.name or "")
 
 
-def _check_names(context: dg.ComponentLoadContext) -> frozenset[str]:
-    """Check that no two components of the project give their definitions or assets the same names.
+def _check_names(components: Iterable[PaimonWarehouse], project_root: Path) -> frozenset[str]:
+    """Check that no two components give their definitions or assets the same names.
 
     Returns:
         The first parts of the asset keys of all components.
@@ -326,13 +384,9 @@ def _check_names(context: dg.ComponentLoadContext) -> frozenset[str]:
     Raises:
         InvalidOption: two components have the same names; the message names both warehouses, and what to set.
     """
-    try:
-        components = context.component_tree.get_all_components(PaimonWarehouse)
-    except ModuleNotFoundError:  # a tree for tests, which has no project
-        return frozenset()
     known: list[WarehouseNames] = []
     for component in components:
-        own = component.warehouse_names(context.project_root)
+        own = component.warehouse_names(project_root)
         for other in known:
             places = f"the warehouses {other.path} and {own.path}"
             if own.prefix == other.prefix:

@@ -108,6 +108,13 @@ def build_definitions(
         cards = describe_with_listing(warehouse, listing)
         for line in policies.unmatched([card.name for card in cards]):
             _LOG.warning("%s", line)
+        if not cards:
+            _LOG.warning(
+                "the warehouse %s has no table that include %s and exclude %s choose: check its location and patterns",
+                warehouse.path,
+                list(include),
+                list(exclude),
+            )
     warehouse_names = warehouse.names
     resources = {
         warehouse_names.definition("warehouse"): warehouse,
@@ -157,7 +164,8 @@ def _translate(
     """Return definitions whose assets of tables have the attributes that a translation returns.
 
     Raises:
-        InvalidOption: the translation changes a key, by which sensors, runs and checks find the table.
+        InvalidOption: the translation returns no AssetSpec, or changes a key or partitions, by which sensors, runs and
+            checks find the table.
     """
     cards_of = {
         key: card
@@ -168,6 +176,16 @@ def _translate(
     def translate(spec: dg.AssetSpec) -> dg.AssetSpec:
         card = cards_of.get(spec.key)
         translated = spec if card is None else translation(spec, card)
+        if not isinstance(translated, dg.AssetSpec):
+            raise InvalidOption(
+                f"translation of {spec.key.to_user_string()}", translated, "a function that returns an AssetSpec"
+            )
+        if translated.partitions_def != spec.partitions_def:
+            raise InvalidOption(
+                f"translation of {spec.key.to_user_string()}: partitions_def",
+                translated.partitions_def,
+                "the asset's own partitions, by which sensors and runs find those of the table",
+            )
         if translated.key != spec.key:
             raise InvalidOption(
                 f"translation of {spec.key.to_user_string()}: key",

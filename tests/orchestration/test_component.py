@@ -195,6 +195,10 @@ def test_the_old_name_of_the_component_is_answered_with_the_new_one(project: Pat
         ("  warehouse: wh\n  schedules: {audit: soon}\n", "DREDGE_AUDIT_CRON"),
         ("  warehouse: wh\n  sensors: {second: 3}\n", "second"),
         ("  warehouse: wh\n  translation: {key: orders}\n", "the asset's own key"),
+        ("  warehouse: wh\n  translation: {partitions_def: {type: static, partition_keys: [a]}}\n", "own partitions"),
+        ("  warehouse: wh\n  sensors: {seconds: 0}\n", "sensors.seconds (DREDGE_SENSOR_SECONDS)"),
+        ("  warehouse: wh\n  alerts: {email: a@example.org}\n", "alerts.smtp (DREDGE_ALERT_SMTP)"),
+        ("  warehouse: ' '\n", "a folder or an address of an object store"),
         ("  runner: local\n", "warehouse\n  Field required"),
     ],
 )
@@ -206,6 +210,33 @@ def test_what_it_cannot_use_is_named(project: Path, text: str, said: str) -> Non
     while error is not None:
         result, error = f"{result}\n{error}", error.__cause__ or error.__context__
     assert said in result
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  include: ['sohp.*']\n", "no table that include ['sohp.*'] and exclude [] choose"),
+        ("  alerts: {slack: '{{ env.NOT_SET }}'}\n", "alerts.slack of the warehouse wh has no value"),
+    ],
+)
+def test_what_has_no_effect_is_logged(project: Path, text: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    written(project, f"  warehouse: wh\n  runner: local\n{text}")
+    with caplog.at_level(logging.WARNING):
+        loaded(project)
+    assert said in caplog.text
+
+
+def test_two_components_with_the_same_tables_are_refused(project: Path) -> None:
+    written(project, "  warehouse: wh\n  runner: local\n  name: north\n")
+    second = project / "src" / "lake_team" / "defs" / "second" / "defs.yaml"
+    second.parent.mkdir()
+    text = f"type: {TYPE}\nattributes:\n  warehouse: ./wh/\n  runner: local\n  name: south\n"
+    second.write_text(text)
+    with pytest.raises(Exception, match=r"defs\.yaml") as caught:
+        loaded(project)
+    assert "(components 'north', 'south')" in str(caught.value.__cause__)
+    second.write_text(f"{text}  exclude: ['shop.*']\n")
+    assert loaded(project).asset_graph.get_all_asset_keys()
 
 
 def test_it_is_registered_where_dg_looks() -> None:

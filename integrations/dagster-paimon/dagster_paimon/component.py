@@ -109,7 +109,7 @@ class PaimonTables(dg.Component, dg.Model, dg.Resolvable):
         Raises:
             lsm_core.errors.DredgeError: the catalog cannot be listed.
         """
-        local = "://" not in self.warehouse
+        local = bool(self.warehouse.strip()) and "://" not in self.warehouse
         warehouse = str(context.project_root / self.warehouse) if local else self.warehouse
         catalog = open_catalog(warehouse, self.catalog_options)
         return dg.Definitions(assets=[self.asset_spec(table) for table in self._tables(catalog)])

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from lsm_core import Catalog, Table
+from lsm_core.errors import InvalidOption
 
 
 def open_catalog(warehouse: str, catalog_options: dict[str, str]) -> Catalog:
@@ -21,6 +22,8 @@ def open_catalog(warehouse: str, catalog_options: dict[str, str]) -> Catalog:
         lsm_core.errors.InvalidOption: an option cannot be used.
         lsm_core.errors.UnsupportedFeature: no such store is supported.
     """
+    if not warehouse.strip():
+        raise InvalidOption("warehouse", warehouse, "a folder or an address of an object store")
     return Catalog(warehouse, catalog_options)
 
 

@@ -10,6 +10,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 
 from dagster_paimon import PaimonResource, PaimonTables
 from lsm_core import Catalog
+from lsm_core.errors import InvalidOption
 
 pytestmark = [  # warnings of Dagster's sandbox
     pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated"),
@@ -72,3 +73,11 @@ def test_the_resource_opens_tables(warehouse: Path) -> None:
 
     dg.materialize([orders], resources={"paimon": PaimonResource(warehouse=str(warehouse))})
     assert seen == [("id",)]
+
+
+def test_an_empty_location_is_refused() -> None:
+    with pytest.raises(Exception, match=r"defs\.yaml") as caught:
+        specs({"warehouse": ""})
+    assert isinstance(caught.value.__cause__, InvalidOption)
+    with pytest.raises(InvalidOption, match="'warehouse' cannot be ' '"):
+        PaimonResource(warehouse=" ").catalog()
