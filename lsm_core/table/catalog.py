@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import (
+    CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
     InvalidOption,
@@ -372,7 +373,11 @@ class Catalog:
         if self._server is None:
             return self.file_io, self._path(parsed), None
         table = self._server.served(parsed)
-        self._server.require_folder(parsed, table, parsed.branch)
+        try:
+            self._server.require_folder(parsed, table, parsed.branch)
+        except CorruptFile:  # a description that was read ahead may be outdated
+            table = self._server.served(parsed)
+            self._server.require_folder(parsed, table, parsed.branch)
         return self._server.file_io(table.path), table.path, self._server.publisher(parsed, table)
 
     def _path(self, parsed: TableName) -> str:

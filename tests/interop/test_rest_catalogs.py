@@ -169,6 +169,15 @@ def test_a_dropped_table_takes_no_commit(house: Catalog) -> None:
     assert fresh.to_arrow().num_rows == 0
 
 
+def test_a_description_that_was_read_ahead_may_be_outdated(house: Catalog) -> None:
+    create(house)
+    other = open_house(house.options.address)
+    other.read_ahead("db")
+    house.drop_table("db.t")
+    with pytest.raises(TableNotFound, match="db.t is not in"):
+        other.table("db.t")
+
+
 def test_many_tables_take_few_requests(house: Catalog, proxy: FaultyProxy) -> None:
     for number in range(250):
         house._metastore.create_table(TableName("db", f"t{number}"), first_schema())
