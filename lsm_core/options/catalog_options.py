@@ -56,7 +56,8 @@ REST_SCHEME = "rest:"
 """Prefix of a warehouse that is the address of a REST catalog server, as in ``rest:https://host:port``."""
 _METASTORES = ("filesystem", "jdbc", "rest")
 _NOT_SECRET = ("token.provider", "data-token.enabled")
-_SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey")
+_SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey", "authorization")
+_SECRET_HEADERS = ("cookie", "credential", "api-key", "apikey")
 
 
 class CatalogOptions:
@@ -78,7 +79,8 @@ class CatalogOptions:
         self._raw = {str(k): str(v) for k, v in (options or {}).items()}
         self._values: dict[str, Any] = {}
         for name, value in self._raw.items():
-            if name not in _NOT_SECRET and any(word in name.lower() for word in (*_SECRETS, "authorization")):
+            words = (*_SECRETS, *(_SECRET_HEADERS if name.startswith(HEADER_PREFIX) else ()))
+            if name not in _NOT_SECRET and any(word in name.lower() for word in words):
                 variable = "; set DREDGE_REST_TOKEN or DREDGE_REST_TOKEN_FILE instead" if name == "token" else ""
                 raise InvalidOption(name, "***", f"secrets from the environment only{variable}")
             if name in CATALOG_REGISTRY:

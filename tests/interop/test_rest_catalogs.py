@@ -174,7 +174,7 @@ def test_a_description_that_was_read_ahead_may_be_outdated(house: Catalog) -> No
     other = open_house(house.options.address)
     other.read_ahead("db")
     house.drop_table("db.t")
-    with pytest.raises(TableNotFound, match="db.t is not in"):
+    with pytest.raises(TableNotFound, match=r"db\.t is not in"):
         other.table("db.t")
 
 

@@ -272,6 +272,8 @@ def test_a_pickled_client_has_no_token(script: Script, monkeypatch: pytest.Monke
         ({"uri": "http://host/?x=1"}, "uri"),
         ({"uri": "http://host", "token": "x"}, "token"),
         ({"uri": "http://host", "header.Authorization": "x"}, "header.Authorization"),
+        ({"uri": "http://host", "header.X-Api-Key": "x"}, "header.X-Api-Key"),
+        ({"uri": "http://host", "header.Cookie": "x"}, "header.Cookie"),
         ({"uri": "http://host", "token.provider": "dlf"}, "token.provider"),
     ],
 )
