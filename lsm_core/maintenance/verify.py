@@ -29,8 +29,9 @@ from lsm_core.format.partitions import partition_text
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND, TableSchema
 from lsm_core.maintenance.action import bucket_name
 from lsm_core.maintenance.actions.compact.compaction import expiry_clock
+from lsm_core.maintenance.actions.undo.replaced_files import UNDO_PROPERTY
 from lsm_core.maintenance.canonical_values import canonical_rows, sort_map_entries
-from lsm_core.maintenance.lone_versions import BucketFiles, compacted_lone_versions, merges_lone_versions
+from lsm_core.maintenance.lone_versions import BucketFiles, compacted_lone_versions
 from lsm_core.maintenance.reference import Row, builds_rows, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import LOOKED_UP, ChangeRules, merge_with_changes
 from lsm_core.maintenance.reference.comparison import ResultComparison
@@ -41,7 +42,7 @@ from lsm_core.maintenance.verification_scope import entries_to_compare
 from lsm_core.merge.changelog import Against, ChangelogRules
 from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.order_free import order_free
-from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata import manifests, tags
 from lsm_core.metadata.indexes import DeletionFile, deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import BucketMode, TableStore
@@ -776,26 +777,23 @@ class _Pair:
         return content
 
     def explained(
-        self, store: TableStore, left: Content, right: Content, living: Living | None
+        self, store: TableStore, left: Content, right: Content, living: Living | None, *, is_undo: bool
     ) -> tuple[Content, Content]:
         """Return the contents of both snapshots, without differences that a compaction with lookups must make.
-
-        An undo of such a compaction makes the opposite differences.
 
         Args:
             store: the table.
             left: content of the first snapshot.
             right: content of the second snapshot.
             living: filter that drops expired rows (record-level expiry); None for all rows.
+            is_undo: whether the second snapshot undoes a compaction, and so makes the opposite differences.
         """
-        if self.rescaled or any(len(side) != 1 for side in self.sides) or not merges_lone_versions(store):
+        if self.rescaled or any(len(side) != 1 for side in self.sides):
             return left, right
         before, after = (side[0].as_files() for side in self.sides)
-        compacted = with_lone_versions_merged(store, left, before, after, living)
-        if compacted.live == right.live:
-            return compacted, right
-        undone = with_lone_versions_merged(store, right, after, before, living)
-        return (left, undone) if undone.live == left.live else (compacted, right)
+        if is_undo:
+            return left, with_lone_versions_merged(store, right, after, before, living)
+        return with_lone_versions_merged(store, left, before, after, living), right
 
 
 class _Moves:
@@ -889,7 +887,9 @@ def _verify_snapshots(
     first, second = (
         _buckets(store, number, side) for number, side in zip((snapshot_a, snapshot_b), entries, strict=True)
     )
-    living = living_at(store, expiry_clock(snapshots.read(store, snapshot_b)))
+    newest = tags.find_snapshot(store, snapshot_b)
+    living = living_at(store, expiry_clock(newest))
+    is_undo = UNDO_PROPERTY in (newest.properties or {})
     differences: list[BucketDifference] = []
     moves = _Moves(store)
     rows = [0, 0]
@@ -915,7 +915,7 @@ def _verify_snapshots(
             # A bucket whose replaced files differ is compared as a whole, to find the difference that readers see.
             left, right = pair.content(store, 0, living), pair.content(store, 1, living)
             if left.live != right.live:
-                left, right = pair.explained(store, left, right, living)
+                left, right = pair.explained(store, left, right, living, is_undo=is_undo)
             through += pair.rows
             reached(through)  # merging drops some rows: progress counts stored rows
             rows[0] += left.live.rows

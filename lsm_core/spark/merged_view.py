@@ -8,7 +8,7 @@ the versions of a key one after another. A feature that Spark SQL cannot express
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -693,13 +693,18 @@ _FILES: Final = pa.schema(
         ("__dredge_level", pa.int32()),
         ("__dredge_age", pa.int32()),
         ("__dredge_snapshot", pa.int64()),
+        ("__dredge_alone", pa.bool_()),
     ]
 )
 _ADDS: Final = f"{quoted(VALUE_KIND)} IN (0, 2)"
 
 
 def merged_view(
-    spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], now_ms: int | None = None
+    spark: SparkSession,
+    store: TableStore,
+    files: Sequence[tuple[int, ManifestEntry]],
+    now_ms: int | None = None,
+    alone: Collection[str] = (),
 ) -> DataFrame:
     """Return the merged rows of data files as a DataFrame, computed by Spark SQL.
 
@@ -711,6 +716,8 @@ def merged_view(
         files: Files with the number of their bucket, oldest first within a bucket.
         now_ms: Rows whose record-level lifetime is over at this epoch time (ms) are not part of the merged rows; None
             keeps all, as for readers.
+        alone: Names of files whose rows are merged even if they are the only version of their key, as compactions with
+            lookups do. Only merge engines that build rows use it.
 
     Returns:
         The columns of the table, `__dredge_bucket`, `__dredge_row` (whether the row is part of the merged rows) and
@@ -719,7 +726,7 @@ def merged_view(
     Raises:
         UnsupportedFeature: Spark SQL cannot express a feature of the table exactly.
     """
-    raw = _raw_rows(spark, store, files)
+    raw = _raw_rows(spark, store, files, alone)
     if not store.schema.primary_keys:
         return raw.selectExpr("*", "true AS __dredge_row", f"1 AS {VERSIONS}")
     over = over_at(store, now_ms)
@@ -742,7 +749,9 @@ def merged_view(
     )
 
 
-def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]]) -> DataFrame:
+def _raw_rows(
+    spark: SparkSession, store: TableStore, files: Sequence[tuple[int, ManifestEntry]], alone: Collection[str]
+) -> DataFrame:
     paths = [store.data_path(entry.partition, entry.bucket, entry.file) for _, entry in files]
     columns = [
         pa.array([entry.file.file_name for _, entry in files]),
@@ -753,6 +762,7 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
             [entry.file.min_sequence_number if numbered_by_snapshot(store, entry.file) else None for _, entry in files],
             pa.int64(),
         ),
+        pa.array([entry.file.file_name in alone for _, entry in files], pa.bool_()),
     ]
     ddl, fields = spark_ddl(store.schema.fields, store.name), spark_arrow_schema(store.schema.fields, store.name)
     if store.schema.primary_keys:
@@ -769,7 +779,7 @@ def _raw_rows(spark: SparkSession, store: TableStore, files: Sequence[tuple[int,
 def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: str) -> DataFrame:
     """Merge the versions of each key in merge order with ``fold``, and return one row per key.
 
-    A key with one version keeps the row of this version unchanged.
+    A key with one version keeps the row of this version unchanged, unless its file is to be merged alone.
 
     Args:
         raw: All stored versions.
@@ -782,15 +792,21 @@ def _folded(raw: DataFrame, store: TableStore, fold: Fold, over: str, counts: st
     key, order = _key(store), _order(store, newest_first=False)
     nth = f"row_number() OVER (PARTITION BY {key}, {over} ORDER BY {order}) AS n"
     columns = [f"{quoted(field.name)} AS {fold.columns[field.name]}" for field in store.schema.fields]
-    flags = [f"{over} AS x", f"{counts} AS c", f"{quoted(VALUE_KIND)} AS k"]
+    flags = [f"{over} AS x", f"{counts} AS c", "__dredge_alone AS l", f"{quoted(VALUE_KIND)} AS k"]
     numbered = raw.selectExpr("__dredge_bucket AS b", *flags, nth, *columns)
     own = ", ".join(["n", "k", *fold.columns.values()])
     exact_key = [exact(fold.columns[name], store.schema.field(name).type) for name in store.schema.primary_keys]
     gathered = numbered.groupBy(*expressions(["b", "x", *exact_key])).agg(
-        *expressions([f"sort_array(collect_list(IF(c, struct({own}), NULL))) AS v", "CAST(count(*) AS INT) AS s"])
+        *expressions(
+            [
+                f"sort_array(collect_list(IF(c, struct({own}), NULL))) AS v",
+                "CAST(count(*) AS INT) AS s",
+                "coalesce(bool_or(c AND l), false) AS l",
+            ]
+        )
     )
     # a generator evaluates the struct once: otherwise each of its columns and each filter would evaluate the fold
-    folded = f"IF(size(v) > 1 AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
+    folded = f"IF((size(v) > 1 OR l) AND NOT x, {fold.expression('v')}, {fold.lone('v')})"
     merged = gathered.selectExpr("b", "x", "s", f"inline(array({folded}))")
     values = [f"{short} AS {quoted(name)}" for name, short in fold.columns.items()]
     kept = "NOT x AND NOT gone AS __dredge_row"

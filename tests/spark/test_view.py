@@ -306,6 +306,37 @@ def test_of_the_versions_above_level_0_only_the_lowest_counts(
     assert report.ok, report.examples
 
 
+ALONE: dict[str, dict[str, str]] = {
+    "groups": {"merge-engine": "partial-update", "fields.g.sequence-group": "a"},
+    "sums": {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"},
+}
+
+
+@pytest.mark.parametrize("kind", one_in(2, ALONE))
+def test_the_merge_of_an_only_version_is_no_difference(spark: Any, tmp_path: Path, kind: str) -> None:
+    """A compaction with lookups makes a row of a retract of nothing, and nulls of a group without its sequence field."""
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("g", pa.int64()), ("a", pa.int64())])
+    options = {"bucket": "1", "write-only": "true", "changelog-producer": "lookup", **ALONE[kind]}
+    table = make_table(tmp_path, fields=fields, options=options)
+    rows = pa.table([[1, 2], pa.nulls(2, pa.int64()), [5, 7]], schema=fields)
+    table.write(rows, row_kinds=pa.array(["-D", "+I"]))
+    table.write(pa.table([[3], [1], [1]], schema=fields))
+    before = sorted(table.to_arrow()["k"].to_pylist())
+    table.compact(full=True)
+    after = table.to_arrow().to_pylist()
+    assert {row["k"]: row["a"] for row in after} == ({1: -5, 2: 7, 3: 1} if kind == "sums" else {2: None, 3: 1})
+    report = verify_table(spark, table, 2, 3)
+    assert report.ok, report.examples
+    assert before == [2, 3]
+
+    def wrong(data: pa.Table) -> pa.Table:
+        at = data.schema.get_field_index("a")
+        return data.set_column(at, data.schema.field(at), pa.array([9, *data["a"].to_pylist()[1:]], pa.int64()))
+
+    rewrite(live_paths(table, level_at_least=1)[0], wrong)
+    assert not verify_table(spark, table, 2, 3).ok
+
+
 def test_the_second_path_shares_no_code_with_the_merge() -> None:
     room = Path(verify_module.__file__).parent
     for path in (Path(verify_module.__file__), *(room / "view").glob("*.py")):

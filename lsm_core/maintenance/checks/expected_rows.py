@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_array, plain_batch
+from lsm_core.arrays import arrow_array, numpy_array, plain_batch
 from lsm_core.errors import InvalidOption, SnapshotNotFound
 from lsm_core.files import open_kv
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
@@ -30,12 +30,14 @@ from lsm_core.maintenance.checks.changelog_replay import (
 )
 from lsm_core.maintenance.checks.merge_rules import find_written_files, history_of
 from lsm_core.maintenance.checks.outcome import CheckInput
+from lsm_core.maintenance.lone_versions import BucketFiles, compacted_lone_versions, merges_lone_versions
 from lsm_core.maintenance.reference import Row, key_order, merge_by_key
 from lsm_core.maintenance.reference.changes import ChangeRules, merge_with_changes
 from lsm_core.maintenance.reference.merging import living
 from lsm_core.maintenance.reference.sampling import Place, RowCollector, Sample
 from lsm_core.maintenance.reference.values import plain_values
 from lsm_core.maintenance.verify import files_by_age
+from lsm_core.merge.rows import retracts
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector
 from lsm_core.metadata.live_files import entries_of_buckets
@@ -193,6 +195,8 @@ def replay_changelog(check_input: CheckInput) -> ExpectedRows:
 def rows_before(check_input: CheckInput, before: int | None = None) -> ExpectedRows:
     """Return the merged rows of the snapshot before a compaction.
 
+    If the compaction merged the only version of a key (`lone_versions`), the key has the merged row.
+
     Args:
         check_input: store, snapshot after the compaction, and limits.
         before: id of the snapshot before the compaction, None for the direct predecessor.
@@ -260,7 +264,9 @@ def _rows_of_unit(
             hidden.update(whole.order(key) for key in file_keys)
     snapshot = snapshots.read(store, before)
     bucket_filter = None if only_bucket is None else [only_bucket]
-    vectors = deletion_vectors(store, snapshot, [partition], bucket_filter)
+    vectors, vectors_after = (
+        deletion_vectors(store, some, [partition], bucket_filter) for some in (snapshot, check_input.snapshot)
+    )
     entries = entries_of_buckets(store, snapshot, partition, bucket_filter)
     by_bucket: dict[int, list[DataFileMeta]] = {}
     for entry in table_to_entries(entries):
@@ -268,13 +274,27 @@ def _rows_of_unit(
     for bucket, files in by_bucket.items():
         place = Place(store, partition, bucket, salt=check_input.seed)
         bucket_vectors = vectors.get((partition, bucket), {})
+
+        def add(batch: pa.RecordBatch, place: Place = place, *, exists: bool = True) -> None:
+            rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
+            values = _tuples([rows.column(name) for name in store.schema.field_names])
+            expected.update(
+                (whole.order(key), ExpectedRow(whole.key(key), row if exists else None))
+                for key, row in zip(_tuples(place.keys(rows)), values, strict=True)
+            )
+
         with closing(read_bucket_merged(store, partition, bucket, files, deletions=bucket_vectors)) as batches:
             for batch in batches:
-                rows = plain_batch(batch.take(arrow_array(keys.chosen(place.ranks(batch)))))
-                expected |= {
-                    whole.order(key): ExpectedRow(whole.key(key), values)
-                    for key, values in zip(_tuples(place.keys(rows)), _tuples(rows.columns), strict=True)
-                }
+                add(batch)
+        if not merges_lone_versions(store):
+            continue
+        earlier = BucketFiles(partition, bucket, files, bucket_vectors)
+        later_vectors = vectors_after.get((partition, bucket), {})
+        later = BucketFiles(partition, bucket, _live_files(store, after, place), later_vectors)
+        for _, merged in compacted_lone_versions(store, earlier, later):
+            removed = retracts(numpy_array(merged.column(VALUE_KIND)))
+            add(merged.filter(arrow_array(~removed)))
+            add(merged.filter(arrow_array(removed)), exists=False)
     return {order: row for order, row in expected.items() if order not in hidden}
 
 
