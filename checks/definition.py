@@ -190,7 +190,7 @@ def next_step(
         step = plain_cell(remedy.action)
         if launchpad is not None:
             address = launchpad.link(remedy.action, {"table": table, **remedy.arguments})
-            step = f"[launch the job {remedy.action}]({address}), filled in"
+            step = f"[launch the job {launchpad.warehouse_names.definition(remedy.action)}]({address}), filled in"
         loss = f" ({plain_cell(remedy.loss)})" if remedy.loss else ""
         lines.append(f"- {step}{loss}: {plain_cell(remedy.command(table))}")
     section = "A file is damaged or lost" if files else "A check failed"

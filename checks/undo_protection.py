@@ -106,7 +106,7 @@ def keep_for_undo(
         step = "Undo (`dredge ledger TABLE` names the run)"
     elif launchpad is not None:
         address = launchpad.link(remedy.action, {"table": store.name, **remedy.arguments})
-        step = f"[Launch the job {remedy.action}]({address}), filled in, or run"
+        step = f"[Launch the job {launchpad.warehouse_names.definition(remedy.action)}]({address}), filled in, or run"
     page = (
         f"{plain_cell(f'{kept_text}{instead}')}{later}{lost}.\n\n{step}:\n\n"
         f"```\n{command}\n```\n\nThen execute this check again. To accept the rows of snapshot {published} instead, "

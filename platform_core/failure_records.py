@@ -132,13 +132,13 @@ def list_failures(
         if table is not None and detail is not None:
             partition, plan = run.tags.get(names.PARTITION_TAG, ""), run.tags.get(names.TAG_PLAN, "")
             detail |= {"table": table, "partition": partition, "plan": plan, "error": run.tags[names.TAG_FAILURE]}
-            failures.append(_read_failure(record, detail))
+            failures.append(_read_failure(record, detail, warehouse_names))
     several = {names.TAG_FAILURES: warehouse_names.failures_value()}
     for record in instance.get_run_records(dg.RunsFilter(tags=several), limit=_MOST_RUNS):
         for key, text in record.dagster_run.tags.items():
             detail = _parse_detail(text) if key.startswith(names.failure_tag_prefix()) else None
             if detail is not None and detail.get("error") in PERMANENT_NAMES:
-                failures.append(_read_failure(record, detail))
+                failures.append(_read_failure(record, detail, warehouse_names))
     failures.sort(key=lambda failure: -failure.ended_ms)
     by_table: dict[str, dict[tuple[str, str, str], PermanentFailure]] = {}
     for failure in failures:
@@ -155,12 +155,15 @@ def _parse_detail(text: str) -> dict[str, Any] | None:
     return detail if isinstance(detail, dict) else None
 
 
-def _read_failure(record: dg.RunRecord, detail: Mapping[str, Any]) -> PermanentFailure:
+def _read_failure(
+    record: dg.RunRecord, detail: Mapping[str, Any], warehouse_names: names.WarehouseNames
+) -> PermanentFailure:
     """Return the failure that a run recorded.
 
     Args:
         record: the run.
         detail: values of the record, which anyone with access to Dagster may have written.
+        warehouse_names: names of the warehouse in Dagster.
     """
 
     def text(key: str, most: int) -> str:
@@ -182,6 +185,7 @@ def _read_failure(record: dg.RunRecord, detail: Mapping[str, Any]) -> PermanentF
         text("state", MOST_TEXT),
         number("snapshot"),
         number("schema"),
+        warehouse_names.definition(names.RESUME_JOB),
     )
 
 

@@ -13,7 +13,7 @@ from dredge.platform_core.resources.warehouse import WarehouseResource
 from lsm_core.maintenance import MaintenancePlan, hold_plan
 from lsm_core.metadata.store import TableStore
 
-APPLY_PLAN: Final = "apply_plan"
+APPLY_PLAN: Final = names.APPLY_PLAN_JOB
 
 
 def approval_reason(warehouse: WarehouseResource, table: str, action: str) -> str:

@@ -932,12 +932,13 @@ def undo_metadata(
     if applied.published is None or not applied.ledger_run or applied.action not in UNDOABLE:
         return {}
     config = {"table": table, "run_id": applied.ledger_run}
-    context.log.info(f"to undo this run launch the job {warehouse_names.definition('undo')} with {config}")
+    job = warehouse_names.definition("undo")
+    context.log.info(f"to undo this run launch the job {job} with {config}")
     context.instance.add_run_tags(context.run_id, {names.TAG_UNDO: applied.ledger_run})
     link = Launchpad(context.run, warehouse_names).link("undo", config)
     return {
         "undo": dg.MetadataValue.md(
-            f"[launch the job undo]({link}) of {plain_cell(table)}: run_id {plain_cell(str(applied.ledger_run))}"
+            f"[launch the job {job}]({link}) of {plain_cell(table)}: run_id {plain_cell(str(applied.ledger_run))}"
         )
     }
 

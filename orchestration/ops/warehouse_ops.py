@@ -261,6 +261,8 @@ def build_round(instance: dg.DagsterInstance, warehouse: WarehouseResource, *, u
             blocked=find_blocking_failure(instance, layout, partition or None),
             at_work=at_work.of(table, layout, anywhere=True),
             suspended=None if suspended is None else suspended.text(),
+            apply_job=warehouse.names.definition(names.APPLY_PLAN_JOB),
+            resume_job=warehouse.names.definition(names.RESUME_JOB),
         )
 
     def failures(store: TableStore) -> list[PermanentFailure]:

@@ -330,7 +330,13 @@ class RunRequestBuilder:
         name, partition, now = table.name, subject.partition or None, table.now
         layout, policy = self.warehouse.names.layout_key(name), table.policy_of(subject.state)
         refused = partition is not None and bool(usable_keys([partition])[1])
-        history = History(budget, out_of_turns, unusable_name=refused)
+        history = History(
+            budget,
+            out_of_turns,
+            unusable_name=refused,
+            apply_job=self.warehouse.names.definition(names.APPLY_PLAN_JOB),
+            resume_job=self.warehouse.names.definition(names.RESUME_JOB),
+        )
         decision = decide(subject, policy, history, now)
         if decision.outcome is not DecisionOutcome.RUN:
             return FinalDecision(decision, decision)

@@ -186,7 +186,7 @@ def find_conditions(
         if not failed.in_force:
             newest = "its last run" if failed.failures == 1 else f"its last {failed.failures} runs"
             state, text = TableState.FAILING, f"{newest} failed ({failed.run_id[:8]})"
-        conditions[table].append(Condition(state, text, failed.since_ms, failed.run_id))
+        conditions[table].append(Condition(state, text, failed.since_ms, failed.run_id, resume_job=failed.resume_job))
     running = RunningRuns(instance, warehouse.names)
     for table, layout in layouts.items():
         run_id = running.of(table, layout, anywhere=True)

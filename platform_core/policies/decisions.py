@@ -122,6 +122,7 @@ class Decision:
         attempt: number of the plan's run, from 1.
         sort: sort rule of a due sort compaction, or None.
         retry_ms: epoch ms (wall clock) at which a failed run is tried again, or None.
+        resume_job: name of the job that ends a suspension.
     """
 
     table: str
@@ -142,6 +143,7 @@ class Decision:
     attempt: int = 0
     sort: SortRule | None = None
     retry_ms: int | None = None
+    resume_job: str = "resume"
 
     @property
     def pressing(self) -> bool:
@@ -308,6 +310,8 @@ class History:
         tries: finished runs of `plan`, newest first.
         resumed_ms: runs that ended before this time (epoch ms, wall clock) do not count.
         failures: failures of the table that no retry heals and that still hold.
+        apply_job: name of the job that applies approved plans, for texts.
+        resume_job: name of the job that ends a suspension, for texts.
     """
 
     budget: Budget | None = None
@@ -320,6 +324,8 @@ class History:
     tries: Sequence[FinishedRun] = ()
     resumed_ms: int = 0
     failures: Sequence[PermanentFailure] = ()
+    apply_job: str = "apply_plan"
+    resume_job: str = "resume"
 
 
 NOTHING_KNOWN: Final = History()
@@ -847,7 +853,8 @@ def _check_obstacles(decision: Decision, history: History) -> Decision:
     if history.at_work is not None:
         return decision.decline(Reason.IN_FLIGHT, f"{decision.text}; run {history.at_work[:8]} is working on it")
     if history.suspended is not None:
-        return decision.decline(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
+        declined = decision.decline(Reason.SUSPENDED, f"{decision.text}; {history.suspended}")
+        return replace(declined, resume_job=history.resume_job)
     return decision
 
 
@@ -870,7 +877,7 @@ def _check_plan(decision: Decision, policy: Policy, history: History, plan: Plan
     next_try = decide_retry(counted, plan.hash, wall_ms, failure)
     if approval and (plan.waits or next_try.number is not None):
         text = (
-            f"{decision.text}; plan {plan.hash} waits for approval: launch the job apply_plan, "
+            f"{decision.text}; plan {plan.hash} waits for approval: launch the job {history.apply_job}, "
             f"or run `dredge apply {plan.hash} --approved-by NAME`"
         )
         return replace(decision.decline(Reason.APPROVAL, text), plan=plan.hash)

@@ -112,6 +112,7 @@ class PermanentFailure:
         file_state: state of the file in storage after the failure, or "" if it is unknown.
         snapshot: id of the newest snapshot at the time of the failure, or None if it is unknown.
         schema: id of the newest schema at the time of the failure, or None if it is unknown.
+        resume_job: name of the job that lets the table be tried again, for texts.
     """
 
     table: str
@@ -125,6 +126,7 @@ class PermanentFailure:
     file_state: str = ""
     snapshot: int | None = None
     schema: int | None = None
+    resume_job: str = "resume"
 
     @property
     def is_corrupt(self) -> bool:
@@ -151,7 +153,7 @@ class PermanentFailure:
             )
         else:
             remedy = "no retry helps: not started again until a commit or a schema change alters the table"
-        return f"{problem}; {remedy}; launch the job resume for {self.table} to try once more"
+        return f"{problem}; {remedy}; launch the job {self.resume_job} for {self.table} to try once more"
 
 
 def find_forbidding(

@@ -181,6 +181,7 @@ class Condition:
         action: next action, or "" for the action of the state.
         when: time of the next action as text; used with `action`.
         stops: whether no run starts on the table meanwhile.
+        resume_job: name of the job that ends a suspension.
     """
 
     state: TableState
@@ -190,6 +191,7 @@ class Condition:
     action: str = ""
     when: str = "by hand"
     stops: bool = True
+    resume_job: str = "resume"
 
 
 @dataclass(frozen=True)
@@ -355,7 +357,7 @@ def judge_subject(
         opens = None if policy.off_peak is None else policy.off_peak.next_open(now.table_ms)
         when = "no window opens within eight days" if opens is None else f"at {_clock(opens)}"
         return replace(status, action=compact, when=sensor_trouble or when, when_ms=opens)
-    action, when = _explain_standing(state, decision.table, decision.reason, decision.plan)
+    action, when = _explain_standing(state, decision.table, decision.reason, decision.plan, decision.resume_job)
     return replace(status, action=action, when=when)
 
 
@@ -404,7 +406,7 @@ def judge_condition(table: str, condition: Condition, score: float = 0.0) -> Tab
     """
     action, when = condition.action, condition.when
     if not action:
-        action, when = _explain_standing(condition.state, table, None, "")
+        action, when = _explain_standing(condition.state, table, None, "", condition.resume_job)
     return TableStatus(
         table,
         condition.state,
@@ -562,7 +564,9 @@ def _clock(epoch_ms: int | None) -> str:
     return f"{utc_text(epoch_ms)[:16]} UTC"
 
 
-def _explain_standing(state: TableState, table: str, reason: Reason | None, plan: str) -> tuple[str, str]:
+def _explain_standing(
+    state: TableState, table: str, reason: Reason | None, plan: str, resume_job: str = "resume"
+) -> tuple[str, str]:
     """Return the next action and its time, as texts, for a state that ends only by a person or with a running run.
 
     Args:
@@ -570,6 +574,7 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
         table: full name of the table.
         reason: code of the decision's reason, or None for a condition.
         plan: hash of the plan that waits for approval, or "".
+        resume_job: name of the job that ends a suspension.
     """
     by_hand = "by hand; nothing starts before"
     name = shlex.quote(table)
@@ -581,7 +586,10 @@ def _explain_standing(state: TableState, table: str, reason: Reason | None, plan
         case TableState.BLOCKED:
             return "repair the table as the check says, then execute the check", by_hand
         case TableState.SUSPENDED:
-            return f"read the newest run's error, repair the cause, then launch the job resume for {table}", by_hand
+            return (
+                f"read the newest run's error, repair the cause, then launch the job {resume_job} for {table}",
+                by_hand,
+            )
         case TableState.FAILING:
             return "read the run's error, repair the cause, then materialise the layout", by_hand
         case TableState.APPROVAL:

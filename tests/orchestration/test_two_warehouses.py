@@ -178,6 +178,9 @@ def test_two_warehouses_are_maintained_and_nothing_of_one_counts_for_the_other(
         assert len(evaluations) == len(checks) and all(item.passed for item in evaluations.values())
         ranked = repository.get_job("south__warehouse_health").execute_in_process(instance=instance)
         assert ranked.success
+        ranked = repository.get_job("north__warehouse_health").execute_in_process(instance=instance)
+        page = str(ranked.get_asset_materialization_events()[0].materialization.metadata)
+        assert "launch the job north__resume" in page and "the job resume" not in page
         for lake in BOTH:
             tick = project.tick(repository, instance, f"{lake}__watch")
             assert {event.asset_key.path[0] for event in tick.asset_events} <= {lake}

@@ -36,6 +36,7 @@ from dredge.platform_core.policies.decisions import (
     FinishedRun,
     PlanSummary,
     RunResult,
+    _check_plan,
     decide_in_order,
 )
 from dredge.platform_core.policies.permanent_failures import PermanentFailure
@@ -373,3 +374,12 @@ def test_the_worlds_that_are_judged_know_every_reason() -> None:
 @given(st.integers(0, 2**40))
 def test_thousands_of_worlds_keep_to_all_limits(seed: int) -> None:
     keeps_to_all_limits(Dice(seed).world())
+
+
+def test_a_plan_that_waits_for_approval_names_the_job_of_its_warehouse() -> None:
+    due = Decision("a.b", "", DecisionOutcome.RUN, Reason.TRIGGER_REACHED, "6 sorted runs >= 5")
+    plan = PlanSummary("abc", waits=True)
+    policy = Policy(approval={"compact": "required"})
+    decision = _check_plan(due, policy, History(plan=plan, apply_job="lake__apply_plan"), plan, 0)
+    assert decision.reason is Reason.APPROVAL
+    assert "launch the job lake__apply_plan, or run `dredge apply abc" in decision.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dagster as dg
 import pytest
 
@@ -64,6 +66,11 @@ def test_a_failure_forbids_its_plan_and_every_plan_that_reads_the_file(
     file: str, plan: str, partition: str, reads: set[str], forbidden: bool
 ) -> None:
     assert (find_forbidding([failure(file)], plan, partition, frozenset(reads)) is not None) == forbidden
+
+
+def test_the_text_names_the_job_of_the_warehouse() -> None:
+    text = replace(failure(), resume_job="lake__resume").text()
+    assert "launch the job lake__resume for shop.orders" in text
 
 
 def test_a_run_that_failed_for_good_is_not_tried_again_however_long_ago() -> None:

@@ -184,6 +184,11 @@ def test_a_failed_run_shows_only_while_work_is_due() -> None:
     assert combine("a.b", [waits], [failed]).state is TableState.BACK_OFF
 
 
+def test_a_suspended_table_names_the_job_of_its_warehouse() -> None:
+    suspended = Condition(TableState.SUSPENDED, "three runs failed", resume_job="lake__resume")
+    assert "launch the job lake__resume for a.b" in judge_condition("a.b", suspended).action
+
+
 def test_one_line_says_state_reason_wait_and_time() -> None:
     now = 1_728_000_000_000
     status = TableStatus(
