@@ -86,7 +86,7 @@ class RestClient:
         options: all catalog options, for a provider from an entry point.
 
     Raises:
-        InvalidOption: the address, a header or the provider cannot be used.
+        InvalidOption: the address, the name of the warehouse, a header or the provider cannot be used.
     """
 
     def __init__(
@@ -97,6 +97,8 @@ class RestClient:
         provider: str = "",
         options: Mapping[str, str] | None = None,
     ) -> None:
+        if not _is_unicode(warehouse):
+            raise InvalidOption("warehouse", warehouse, "the name of a warehouse on the server, in Unicode")
         self.address, self.warehouse = _checked_address(uri), warehouse
         self._headers, self._provider, self._options = _checked_headers(headers), provider.lower(), dict(options or {})
         self._sign: SignRequest = self._signing()
@@ -198,11 +200,15 @@ class RestClient:
                 reason = f"it has no configuration for warehouse '{self.warehouse}' ({refusal}); {hint}"
                 raise MetastoreFailed(self.address, reason) from refusal
             defaults, overrides = answer.get("defaults"), answer.get("overrides")
-            if not isinstance(defaults, dict) and not isinstance(overrides, dict):
+            known = [members for members in (defaults, overrides) if members is not None]
+            if not known or not all(isinstance(members, dict) for members in known):
                 raise MetastoreFailed(self.address, f"it does not speak Paimon's REST protocol; {hint}")
             settings = {**(defaults or {}), **self._options, **(overrides or {})}
             self._settings = {str(key): value for key, value in settings.items() if isinstance(value, str)}
-            self._prefix = self._settings.get("prefix", "")
+            prefix = self._settings.get("prefix", "")
+            if not _is_unicode(prefix):
+                raise MetastoreFailed(self.address, f"its prefix for the warehouse is not Unicode: {prefix!r:.200}")
+            self._prefix = prefix
         return self._prefix
 
     def _request(self, method: str, path: str, parameters: Mapping[str, str], body: bytes) -> dict[str, Any]:
@@ -372,7 +378,13 @@ def _refusal(status: int, data: bytes) -> ServerRefusal:
 
 
 def _shortened(text: str) -> str:
-    return " ".join(_CONTROL.sub(" ", text[: 4 * _MAX_TEXT]).split())[:_MAX_TEXT]
+    printable = text[: 4 * _MAX_TEXT].encode("utf-8", "replace").decode()
+    return " ".join(_CONTROL.sub(" ", printable).split())[:_MAX_TEXT]
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be encoded; a lone surrogate cannot."""
+    return text.encode("utf-8", "replace").decode() == text
 
 
 def _one_line(error: Exception) -> str:
@@ -382,6 +394,7 @@ def _one_line(error: Exception) -> str:
 def _wait_seconds(headers: Mapping[str, str], otherwise: float) -> float:
     """Return the seconds to wait that the header Retry-After asks for, at most 30, or ``otherwise``."""
     try:
-        return min(max(float(headers.get("Retry-After", "")), 0.0), _LONGEST_WAIT_SECONDS)
+        seconds = float(headers.get("Retry-After", ""))
     except ValueError:
         return otherwise
+    return otherwise if seconds != seconds else min(max(seconds, 0.0), _LONGEST_WAIT_SECONDS)  # noqa: PLR0124 - NaN

@@ -19,7 +19,6 @@ from lsm_core.errors import (
     CorruptFile,
     DatabaseNotFound,
     DredgeError,
-    InvalidData,
     InvalidOption,
     InvalidSchema,
     MetastoreFailed,
@@ -34,7 +33,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import parse_json
 from lsm_core.metadata.branches import MAIN, NAME_PREFIX
 from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_schema_ids, load_schema, schema_path
-from lsm_core.storage import FileIO, check_name, file_io_for, place_of
+from lsm_core.storage import FileIO, file_io_for, place_of
 from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
 from lsm_core.table.names import TableName, checked_database
@@ -96,7 +95,7 @@ class RestMetastore:
     def databases(self) -> list[str]:
         """Return the names of all databases, sorted; unsafe names are left out, with a warning in the log."""
         try:
-            return sorted(name for name in self._names("databases", _DATABASES) if _fits(name))
+            return sorted(name for name in self._names("databases", _DATABASES) if _fits(name, checked_database))
         except ServerRefusal as refusal:
             raise self._failed(refusal) from refusal
 
@@ -146,7 +145,7 @@ class RestMetastore:
             if refusal.status == _NOT_FOUND:
                 raise DatabaseNotFound(f"database {database} is not in {self.root}") from refusal
             raise self._failed(refusal) from refusal
-        return sorted({name for name in names if _fits(name) and "$" not in name})
+        return sorted({name for name in names if "$" not in name and _fits(name, _checked_table)})
 
     def read_ahead(self, database: str) -> None:
         """Read the descriptions of all tables of a database in pages; the next look at each table uses them.
@@ -576,11 +575,16 @@ def _body(members: Mapping[str, Any]) -> bytes:
     return json.dumps(members, ensure_ascii=False).encode()
 
 
-def _fits(name: str) -> bool:
-    """Return whether a name from the server is a safe name; log a warning if not."""
+def _checked_table(name: str) -> None:
+    """Check the name of a table without its database. Raises InvalidSchema."""
+    TableName.parse(f"d.{name}")
+
+
+def _fits(name: str, check: Callable[[str], object]) -> bool:
+    """Return whether ``check`` accepts a name from the server; log a warning if not."""
     try:
-        check_name(name)
-    except (InvalidData, InvalidSchema) as error:
+        check(name)
+    except InvalidSchema as error:
         _LOG.warning("left out of the catalog: %s", error)
         return False
     return True

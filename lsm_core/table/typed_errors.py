@@ -130,7 +130,7 @@ def _subject(owner: Any, method: Callable[..., Any]) -> str:
     """Return the name of the method and of its table or object, for error messages."""
     called = f"{type(owner).__name__}.{method.__name__}" if method.__name__ != "__init__" else type(owner).__name__
     try:
-        name = owner.name if hasattr(type(owner), "name") else owner.root
+        name = owner.name if hasattr(type(owner), "name") else owner.place if hasattr(owner, "place") else owner.root
     except AttributeError:  # the constructor failed before it was known
         return called
     return f"{called} of {name}"

@@ -362,3 +362,41 @@ def test_a_token_that_no_header_can_have(script: Script, monkeypatch: pytest.Mon
     with pytest.raises(InvalidOption, match="DREDGE_REST_TOKEN") as raised:
         open_house(script).list_databases()
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("header", ["nan", "inf", "-1", "Fri, 31 Dec 1999 23:59:59 GMT"])
+def test_odd_times_to_wait(script: Script, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(rest_client.time, "sleep", waits.append)
+    script.answers(databases=(503, {"Retry-After": header}, b""))
+    with pytest.raises(MetastoreFailed, match="503"):
+        open_house(script).list_databases()
+    assert len(waits) == 4 and all(0 <= seconds <= 33 for seconds in waits)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"defaults": 5, "overrides": {}}, {"defaults": "x", "overrides": {}}, {"overrides": {"prefix": "\ud800"}}],
+)
+def test_odd_configurations_are_refused(script: Script, config: dict[str, object]) -> None:
+    script.answers(config=config)
+    with pytest.raises(MetastoreFailed):
+        open_house(script).list_databases()
+
+
+def test_names_that_no_database_or_table_can_have_are_left_out(script: Script) -> None:
+    script.answers(
+        databases={"databases": [" ", "a.b", "x$y", "d\ud800", "ok"]}, tables={"tables": [" ", "u", "t\ud800"]}
+    )
+    script_house = open_house(script)
+    assert script_house.list_databases() == ["ok"]
+    assert script_house._metastore.tables("ok") == ["u"]
+
+
+def test_a_warehouse_that_is_not_unicode(script: Script) -> None:
+    with pytest.raises(InvalidOption, match="Unicode"):
+        Catalog("\ud800", {"metastore": "rest", "uri": script.url})
+    script.answers(databases=(404, {}, b'{"message": "\\ud800"}'))
+    with pytest.raises(MetastoreFailed) as raised:
+        open_house(script).list_databases()
+    assert str(raised.value).isprintable()
