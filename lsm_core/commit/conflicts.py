@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.commit.message import IDENTITY, IndexChange, identities, partitions_of
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
-from lsm_core.files.blob_reader import EXTENSION as BLOB_EXTENSION
-from lsm_core.format.manifest import ADD, DELETE, IndexManifestEntry, ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import ADD, BLOB_EXTENSION, DELETE, IndexManifestEntry, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, bucket_groups, find_live, tree_files

@@ -20,7 +20,6 @@ import pyarrow as pa
 from lsm_core.errors import CorruptFile
 from lsm_core.storage import FileIO
 
-EXTENSION: Final = ".blob"
 PLACEHOLDER: Final = -2
 NULL: Final = -1
 VERSION: Final = 1
@@ -30,11 +29,6 @@ HEAD, TAIL, CHECK = len(MAGIC), 12, 4
 _BATCH_BYTES: Final = 16 << 20
 """Bytes of records that are read at once, unless one record is larger."""
 _BATCH_ROWS: Final = 4096
-
-
-def is_blob_file(file_name: str) -> bool:
-    """Return whether a data file contains the values of one BLOB column."""
-    return file_name.endswith(EXTENSION)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
 from lsm_core.errors import DredgeError, InvalidData, UnsupportedFeature
-from lsm_core.files.blob_reader import CHECK, EXTENSION, HEAD, MAGIC, NULL, PLACEHOLDER, TAIL, VERSION
+from lsm_core.files.blob_reader import CHECK, HEAD, MAGIC, NULL, PLACEHOLDER, TAIL, VERSION
 from lsm_core.files.writer import AppendFileWriter
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.manifest import BLOB_EXTENSION, DataFileMeta
 from lsm_core.format.stats import EMPTY_STATS
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import OutputFile
@@ -132,7 +132,7 @@ class BlobFileWriter:
     def _open(self) -> OutputFile:
         store = self._store
         store.require_folder()
-        self._name = store.new_file_name(store.options.data_file_prefix, EXTENSION.removeprefix("."))
+        self._name = store.new_file_name(store.options.data_file_prefix, BLOB_EXTENSION.removeprefix("."))
         path = store.data_path(*self._place, self._name)
         self._paths.append(path)
         self._output = store.file_io.open_output(path)

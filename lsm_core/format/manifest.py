@@ -286,6 +286,15 @@ class ManifestEntry:
 _LONGS = pa.list_(pa.int64())
 _TEXTS = pa.list_(pa.string())
 
+BLOB_EXTENSION: Final = ".blob"
+"""End of the names of files with the values of one BLOB column."""
+
+
+def is_blob_file(file_name: str) -> bool:
+    """Return whether a data file contains the values of one BLOB column."""
+    return file_name.endswith(BLOB_EXTENSION)
+
+
 ENTRY_SCHEMA: Final = pa.schema(
     [
         pa.field("kind", pa.int8(), nullable=False),

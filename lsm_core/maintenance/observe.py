@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, offsets_from, one_array
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.files.blob_reader import EXTENSION as BLOB_EXTENSION
 from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import BLOB_EXTENSION
 from lsm_core.format.partitions import partition_bytes, partition_names, partition_values
 from lsm_core.format.schema import TableSchema
 from lsm_core.maintenance import score as scoring

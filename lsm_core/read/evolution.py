@@ -20,9 +20,9 @@ from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files import open_append
 from lsm_core.files.blob_descriptors import resolve_descriptors
-from lsm_core.files.blob_reader import BlobValues, is_blob_file, read_blobs
+from lsm_core.files.blob_reader import BlobValues, read_blobs
 from lsm_core.files.positions import Deleted
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.manifest import DataFileMeta, is_blob_file
 from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.manifests import COLUMNS, DESCRIPTORS, names_in
 from lsm_core.metadata.store import TableStore

@@ -251,7 +251,7 @@ def test_a_lock_that_a_table_cannot_have_is_refused_when_it_is_made(tmp_path: Pa
         ({"lock.enabled": "true"}, "lock.type"),
         ({"metastore": "jdbc"}, "option 'uri'"),
         ({"metastore": "hive"}, "filesystem, jdbc"),
-        ({"metastore": "rest"}, "filesystem, jdbc"),
+        ({"metastore": "rest"}, "option 'uri'"),
         ({"jdbc.password": "x"}, "secrets"),
     ):
         with pytest.raises(InvalidOption, match=words):

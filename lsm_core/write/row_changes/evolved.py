@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 from lsm_core.commit import CommitMessage, Committer, discard_on_failure
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lsm_core.files import AppendFileWriter
-from lsm_core.files.blob_reader import is_blob_file
 from lsm_core.files.blob_writer import BlobFileWriter
 from lsm_core.files.vector_writer import change_vectors
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
+from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta, is_blob_file
 from lsm_core.format.schema import ROW_ID
 from lsm_core.metadata import manifests
 from lsm_core.metadata.indexes import DeletionFile, read_vector, vector_files

@@ -18,8 +18,7 @@ from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
-from lsm_core.files.blob_reader import is_blob_file
-from lsm_core.format.manifest import DataFileMeta, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, is_blob_file, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import (

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_scalar
 from lsm_core.clock import local_offset_ms
 from lsm_core.errors import InvalidOption
-from lsm_core.files.blob_reader import is_blob_file
-from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table, is_blob_file
 from lsm_core.format.partitions import partition_text
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.action import Declined, PlannedFile, bucket_name, facts_of, size_text
