@@ -68,6 +68,20 @@ def merges_lone_versions(store: TableStore) -> bool:
     return bool(store.schema.primary_keys) and store.options.needs_lookup and builds_rows(store.options.raw)
 
 
+def merges_stored_versions_later(store: TableStore) -> bool:
+    """Return whether a compaction may change rows of which no newer version was written.
+
+    A compaction keeps the only version of a key as it is stored, also if the field of a sequence group is null. The
+    next compaction of the key merges this version, and the columns of the group become null. So neither a changelog nor
+    the written rows tell when the row changed.
+
+    Args:
+        store: the table.
+    """
+    groups = any(key.endswith(".sequence-group") for key in store.options.raw)
+    return groups and store.options.merge_engine == "partial-update" and merges_lone_versions(store)
+
+
 def compacted_lone_versions(
     store: TableStore, before: BucketFiles, after: BucketFiles, living: Living | None = None
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:

@@ -107,3 +107,16 @@ def test_the_expectation_on_the_rows_before_knows_the_merge(tmp_path: Path, engi
         read = read_sampled_rows(asked)[0]
         report = compare_rows(compacted.store, rows_before(asked), ArrowRows(compacted.store, read))
         assert report.differing == rows_wrong
+
+
+@pytest.mark.parametrize("options", [{}, {"fields.a.aggregate-function": "sum"}])
+def test_stored_versions_that_are_merged_later_are_no_damage(tmp_path: Path, options: dict[str, str]) -> None:
+    """A row whose sequence field is null is stored raw, and the next compaction of its key makes its columns null."""
+    groups = {**GROUPS, **PRODUCERS["lookup"], "bucket": "1", **options}
+    table = catalog(tmp_path).create_table("db.later", Schema(FIELDS, ["k"], options=groups))
+    for rows in ([(1, None, 1), (2, 5, 1), (3, None, None)], [(1, None, 2), (9, 1, 1)], [(1, 4, 3), (3, None, 1)]):
+        columns = [{"k": key, "g": sequence, "a": value} for key, sequence, value in rows]
+        table.write(pa.Table.from_pylist(columns, schema=FIELDS))
+        table.compact(full=False)
+        refused = [f"{result.check}: {result.text}" for result in table.check() if not result.passed]
+        assert [line for line in refused if line.startswith(("changelog_replays", "merge_engine_rules"))] == []

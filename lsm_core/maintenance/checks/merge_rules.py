@@ -22,6 +22,7 @@ from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.maintenance.checks.bucket_sample import SampledBucket, draw_buckets, open_bucket
 from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
+from lsm_core.maintenance.lone_versions import merges_stored_versions_later
 from lsm_core.maintenance.verify import ReferenceWitness
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, snapshots
@@ -87,8 +88,8 @@ def history_of(check_input: CheckInput) -> History:
     """Return the longest run of snapshots, back from the newest one, whose written rows can be merged again.
 
     All of these snapshots have the newest schema, and are compactions, ANALYZE commits, or appends that only add files.
-    If the order of merging may change the result, rows can expire, or the table has postponed buckets, only the newest
-    snapshot is returned.
+    If the order of merging may change the result, rows can expire, the table has postponed buckets, or compactions
+    merge stored versions later (`merges_stored_versions_later`), only the newest snapshot is returned.
 
     Args:
         check_input: store, newest snapshot and limits; `limits.history` bounds the number of snapshots.
@@ -96,6 +97,8 @@ def history_of(check_input: CheckInput) -> History:
     store, newest = check_input.store, check_input.snapshot
     fold = order_free(store.schema, store.options.raw, has_retracts=False, table=store.name)
     if not fold.ok or expiry_of(store) is not None or store.bucket_mode is BucketMode.POSTPONE:
+        return History(newest)
+    if merges_stored_versions_later(store):
         return History(newest)
     since: list[Snapshot] = []
     base = newest
