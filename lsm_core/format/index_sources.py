@@ -59,12 +59,3 @@ def decode_sources(data: bytes) -> IndexSources | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return IndexSources(level, tuple(files)) if position == len(data) and min(rows for _, rows in files) >= 0 else None
-
-
-def encode_sources(sources: IndexSources) -> bytes:
-    """Return the bytes of :func:`decode_sources`."""
-    parts = [_HEAD.pack(_VERSION, sources.level, len(sources.files))]
-    for name, rows in sources.files:
-        encoded = name.encode("utf-8")
-        parts += [_LENGTH.pack(len(encoded)), encoded, _ROWS.pack(rows)]
-    return b"".join(parts)

@@ -289,11 +289,11 @@ class RestClient:
     def _signing(self) -> SignRequest:
         if self._provider in ("", "bear", "bearer"):
             return _bearer_headers
-        found = {point.name: point for point in entry_points(group=PROVIDER_GROUP)}
-        if self._provider not in found:
-            accepted = ", ".join(["bear", *sorted(found)])
+        providers = {point.name: point for point in entry_points(group=PROVIDER_GROUP)}
+        if self._provider not in providers:
+            accepted = ", ".join(["bear", *sorted(providers)])
             raise InvalidOption("token.provider", self._provider, f"{accepted} (entry points of {PROVIDER_GROUP})")
-        sign: SignRequest = found[self._provider].load()(dict(self._options))
+        sign: SignRequest = providers[self._provider].load()(dict(self._options))
         return sign
 
     def _forget_connections(self) -> None:

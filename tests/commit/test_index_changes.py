@@ -18,7 +18,7 @@ from lsm_core.commit.attempt import CommitHooks, Phase
 from lsm_core.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lsm_core.format.avro import write_records
 from lsm_core.format.deletion_vector import DeletionVector, index_file
-from lsm_core.format.index_sources import IndexSources, encode_sources
+from lsm_core.format.index_sources import IndexSources
 from lsm_core.format.manifest import (
     INDEX_MANIFEST,
     DataFileMeta,
@@ -33,6 +33,7 @@ from lsm_core.format.snapshot import CommitKind
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
 from tests.commit.tables import EMPTY, live_files, make_store, message, part, reopen, write_append, write_kv
+from tests.support.index_sources import encode_sources
 
 
 @pytest.fixture(autouse=True)

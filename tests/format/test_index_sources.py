@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lsm_core.format.index_sources import IndexSources, decode_sources, encode_sources
+from lsm_core.format.index_sources import IndexSources, decode_sources
+from tests.support.index_sources import encode_sources
 
 NAME = "data-fb90dba5-fad6-4289-aba7-52867f2f6b13-0.parquet"
 WRITTEN_BY_JAVA = (

@@ -17,9 +17,10 @@ import pytest
 
 from lsm_core import Catalog
 from lsm_core.errors import DredgeError
-from lsm_core.format.index_sources import decode_sources, encode_sources
+from lsm_core.format.index_sources import decode_sources
 from lsm_core.metadata import manifests, snapshots
 from tests.interop.test_turns import NAMES, STEPS, Java, Kind, Turns
+from tests.support.index_sources import encode_sources
 from tests.support.peers import JavaPaimon, peer_module
 
 KINDS = [

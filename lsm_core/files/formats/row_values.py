@@ -109,10 +109,10 @@ class RowValues:
         values, cursor = np.zeros(len(cursor), np.int64), cursor.copy()
         open_rows = np.arange(len(cursor))
         for step in range(_VARINT_BYTES):
-            found = self._at(cursor[open_rows])
-            values[open_rows] |= (found & 0x7F).astype(np.int64) << (7 * step)
+            octets = self._at(cursor[open_rows])
+            values[open_rows] |= (octets & 0x7F).astype(np.int64) << (7 * step)
             cursor[open_rows] += 1
-            open_rows = open_rows[found >= 0x80]
+            open_rows = open_rows[octets >= 0x80]
             if not len(open_rows):
                 break
         if len(open_rows) or (len(values) and int(values.max()) >= 1 << 31):

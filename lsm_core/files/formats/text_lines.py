@@ -9,6 +9,7 @@ Source: `CsvFileFormat`, `JsonFileFormat`, `TextFileFormat`, `AbstractTextFileRe
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ _DELIMITERS: Final = {
 _REWRITE: Final = "set 'file.format' = 'parquet' and write the rows again"
 
 
-class LinesSource(WholeFileSource):
+class LinesSource(WholeFileSource, ABC):
     """File of lines that is being read; a subclass parses the lines of its format.
 
     The file names neither its columns nor its number of rows, so a complete read compares the number of lines with the
@@ -184,9 +185,9 @@ class LinesSource(WholeFileSource):
             )
         check_rows(self.path, seen, self.rows)
 
+    @abstractmethod
     def _parse(self, lines: bytes, columns: list[str]) -> pa.RecordBatch:
         """Return ``columns`` of whole lines."""
-        raise NotImplementedError
 
     def _batch(self, columns: Sequence[str], texts: Callable[[str], pa.Array]) -> pa.RecordBatch:
         """Return a batch of columns whose texts are converted to the types of the layout.
