@@ -281,6 +281,7 @@ _BY_PREFIX: Final = (
     ("_SUCCESS", _MIB),
     ("schema-", 256 * _MIB),
 )
+_ICEBERG: Final = 256 * _MIB
 _RECORD: Final = 512 * _MIB
 _OTHER: Final = 1024 * _MIB
 
@@ -296,8 +297,10 @@ def most_bytes(path: str) -> int:
         in `dredge`, 1 GiB for manifests and all remaining files.
     """
     folder, _, name = path.rpartition("/")
-    if name in ("LATEST", "EARLIEST"):
+    if name in ("LATEST", "EARLIEST", "version-hint.text"):
         return _HINT
+    if name.endswith(".metadata.json"):
+        return _ICEBERG
     for prefix, bound in _BY_PREFIX:
         if name.startswith(prefix):
             return bound
