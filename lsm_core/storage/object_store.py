@@ -12,7 +12,8 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -33,6 +34,7 @@ from lsm_core.storage import file_io
 from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, require_size
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
+from lsm_core.storage.store_keys import KeySource
 
 PART_BYTES: Final = 8 << 20
 """Objects of at least this size (bytes) are sent in parts while they are written."""
@@ -57,6 +59,8 @@ _OTHER_KEY_SOURCES: Final = (
 )
 """Further environment variables that provide keys to the library, or make keys unnecessary."""
 _NO_KEYS: Final = f"the environment has no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
+_KEYS_FAILED: Final = "External AWS credential provider: "
+"""Text before the error of a key source in the library's message."""
 _MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/")
 """Paths at which the library asks the machine for the keys of its role if the environment has none."""
 _processes: set[int] = set()
@@ -89,7 +93,10 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
         except (AlreadyExistsError, PreconditionError) as error:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StorageRefused(path, _error_text(error), verb) from error
+            text = _error_text(error)
+            if _KEYS_FAILED in text:
+                text = f"keys cannot be fetched from the catalog server: {text.partition(_KEYS_FAILED)[2]}"
+            raise StorageRefused(path, text, verb) from error
         except BaseError as error:
             if _NO_BUCKET in str(error):
                 raise StorageRefused(path, "the bucket does not exist", verb) from error
@@ -114,17 +121,19 @@ class ObjectStoreFileIO:
     """FileIO for object stores: paths are full addresses (``s3://bucket/folder/file``) of any bucket.
 
     Access keys are read from the environment variables that the store's own tools use. A pickled copy has no
-    connections; each process opens new connections. After a fork of a process that used a store, every call raises
-    StorageRefused, because the library's threads do not survive a fork.
+    connections and no keys; each process opens new connections. After a fork of a process that used a store, every call
+    raises StorageRefused, because the library's threads do not survive a fork.
 
     Attributes:
         options: the `STORAGE_OPTIONS` that are set; all further options are ignored.
+        keys: source of the access keys instead of the environment, or None.
 
     Raises:
         InvalidOption: an option has an invalid value.
     """
 
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, options: Mapping[str, str] | None = None, keys: KeySource | None = None) -> None:
+        self.keys = keys
         self.options = {key: str(value) for key, value in (options or {}).items() if key in STORAGE_OPTIONS}
         endpoint = self.options.get(S3_ENDPOINT)
         if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
@@ -140,16 +149,17 @@ class ObjectStoreFileIO:
         return Guarantee.CONDITIONAL_PUT
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectStoreFileIO) and self.options == other.options
+        return isinstance(other, ObjectStoreFileIO) and (self.options, self.keys) == (other.options, other.keys)
 
     def __hash__(self) -> int:
         return hash(("object store", *sorted(self.options.items())))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}
+        return {"options": self.options, "keys": self.keys}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.options, self._stores, self._lock = state["options"], {}, threading.Lock()
+        self.options, self.keys = state["options"], state["keys"]
+        self._stores, self._lock = {}, threading.Lock()
 
     def _at(self, path: str) -> tuple[Any, str]:
         """Return the store of the object address ``path``, and the object's key within this store.
@@ -195,13 +205,18 @@ class ObjectStoreFileIO:
             "client_options": {"timeout": _TIMEOUT},
         }
         if scheme not in ("s3", "s3a"):
+            if self.keys is not None:
+                raise StorageRefused(place, f"keys from a catalog server are not supported for {scheme}://", "reach")
             return connect(place, **common)
         endpoint = self.options.get(S3_ENDPOINT)
         address = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
         if address and urlsplit(address).scheme not in ("http", "https"):
             variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
             raise InvalidOption(variable, address, "an address with its scheme, like https://s3.example.com")
-        _require_keys(place, address)
+        if self.keys is None:
+            _require_keys(place, address)
+        else:
+            common["credential_provider"] = partial(_renewed_keys, self.keys)
         config: dict[str, Any] = {}
         if S3_REGION in self.options:
             config["region"] = self.options[S3_REGION]
@@ -499,6 +514,17 @@ class ObjectOutputFile:
             self.close()
         else:
             self.abort()
+
+
+def _renewed_keys(source: KeySource) -> dict[str, Any]:
+    """Return the keys of a source in the form that the library expects."""
+    keys = source.keys()
+    return {
+        "access_key_id": keys.access_key,
+        "secret_access_key": keys.secret_key,
+        "token": keys.session_token,
+        "expires_at": None if keys.expires_ms is None else datetime.fromtimestamp(keys.expires_ms / 1000, UTC),
+    }
 
 
 def _require_keys(place: str, endpoint: str) -> None:

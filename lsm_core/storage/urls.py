@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
 from lsm_core.storage.local_file_io import LocalFileIO
+from lsm_core.storage.store_keys import KeySource
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _AUTHORITY = re.compile(r"^[^:]+:(//[^/]*)?")
@@ -20,7 +21,11 @@ _S3: Final = ("s3", "s3a", "gs")
 
 
 def file_io_for(
-    url: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, escaped: bool = True
+    url: str | os.PathLike[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    escaped: bool = True,
+    keys: KeySource | None = None,
 ) -> tuple[FileIO, str]:
     """Return the FileIO and the root path of a warehouse.
 
@@ -29,6 +34,7 @@ def file_io_for(
         options: settings of the object store (`lsm_core.options.STORAGE_OPTIONS`); further options are ignored.
         escaped: whether ``%XX`` in a ``file:`` address encodes a character. Pass False for addresses that Paimon
             stores, because names of partition directories contain ``%XX``.
+        keys: source of the object store's access keys, or None for keys from the environment.
 
     Returns:
         The FileIO, and an absolute path or the address.
@@ -51,7 +57,7 @@ def file_io_for(
             ObjectStoreFileIO,
         )  # imported late: the library is slow to import, and most tables are on a disk
 
-        return ObjectStoreFileIO(options), _address(scheme, text)
+        return ObjectStoreFileIO(options, keys), _address(scheme, text)
     if scheme != "file":
         accepted = ", ".join(f"{scheme_name}://" for scheme_name in ("file", *OBJECT_STORES))
         raise UnsupportedFeature(f"warehouse on '{scheme}' storage ({text}); accepted: local paths, {accepted}")
@@ -86,3 +92,11 @@ def storage_options(file_io: FileIO) -> dict[str, str]:
     while hasattr(inner, "inner"):
         inner = inner.inner
     return dict(getattr(inner, "options", {}))
+
+
+def key_source(file_io: FileIO) -> KeySource | None:
+    """Return the source of the access keys of a FileIO, or None if they come from the environment."""
+    inner: object = file_io
+    while hasattr(inner, "inner"):
+        inner = inner.inner
+    return getattr(inner, "keys", None)
