@@ -23,7 +23,7 @@ final class PaimonCatalogs {
     private CountDownLatch release = new CountDownLatch(0);
 
     @SuppressWarnings("unchecked")
-    private static Map<String, Catalog> opened(Object driver) throws ReflectiveOperationException {
+    static Map<String, Catalog> opened(Object driver) throws ReflectiveOperationException {
         Field catalogs = driver.getClass().getDeclaredField("catalogs");
         catalogs.setAccessible(true);
         return (Map<String, Catalog>) catalogs.get(driver);

@@ -82,9 +82,11 @@ public final class PaimonLanes {
                 ObjectNode reply =
                         op.startsWith("catalog_")
                                 ? catalogs.answer(paimon, asked)
-                                : op.equals("cluster")
-                                        ? clustering.answer(asked)
-                                        : (ObjectNode) command.invoke(paimon, asked);
+                                : op.startsWith("hive_")
+                                        ? hive(paimon, asked)
+                                        : op.equals("cluster")
+                                                ? clustering.answer(asked)
+                                                : (ObjectNode) command.invoke(paimon, asked);
                 return reply.put("ok", true);
             } catch (InvocationTargetException thrown) {
                 return failure(thrown.getCause());
@@ -92,6 +94,12 @@ public final class PaimonLanes {
                 return failure(thrown);
             }
         }
+    }
+
+    // Its class is only compiled for processes with Hive's jars.
+    private static ObjectNode hive(Object driver, JsonNode asked) throws ReflectiveOperationException {
+        Method answer = Class.forName("PaimonHive").getMethod("answer", Map.class, JsonNode.class);
+        return (ObjectNode) answer.invoke(null, PaimonCatalogs.opened(driver), asked);
     }
 
     private static ObjectNode failure(Throwable thrown) {

@@ -161,20 +161,23 @@ class JavaPaimon:
     Commands and answers are those of ../shared/peer. Raises PeerMissing without a jar, Java or a living JVM.
     """
 
-    def __init__(self, version: str | None = None) -> None:
+    def __init__(self, version: str | None = None, *, hive_jars: list[str] | None = None) -> None:
         """Start the JVM.
 
         Args:
             version: version of Paimon; None for the version of `java_environment`.
+            hive_jars: jars of Hive for the Hive catalog; None for a process without it.
         """
         java_environment()
         self._peer = peer_module()
         drivers = [
             str(jar) for pattern in ("sqlite-jdbc-*.jar", "postgresql-*.jar") for jar in PAIMON_JAVA.glob(pattern)
         ]
+        drivers += hive_jars or []
         java = self._peer.java_command()
         jars = os.pathsep.join([self._peer.classpath(version or self._peer.DEFAULT_VERSION), *drivers])
-        ours = ("PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java")
+        ours = ["PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java"]
+        ours += [] if hive_jars is None else ["PaimonHive.java"]
         sources = [Path(self._peer.SOURCE), *(Path(__file__).with_name(name) for name in ours)]
         classes = compiled("PaimonLanes", sources, java, jars)
         self._folder = tempfile.TemporaryDirectory(prefix="paimon-java-")
