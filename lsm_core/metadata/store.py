@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -28,11 +28,13 @@ from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.storage import (
     FileIO,
     Kept,
+    KeySource,
     PathBelow,
     check_name,
     file_io_for,
     inside,
     is_link,
+    key_source,
     place_of,
     storage_options,
 )
@@ -804,11 +806,16 @@ class TableStore:
     # -- transfer to other processes -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """Serialise the table as JSON, so that another process can open it with the same schema, options and clock."""
+        """Serialise the table as JSON, so that another process can open it with the same schema, options and clock.
+
+        The text has no keys of the table's store; the other process gets them from the environment or fetches its own.
+        """
+        keys = key_source(self.file_io)
         return json.dumps(
             {
                 "root": self.root,
                 "storage": storage_options(self.file_io),
+                "keys": None if keys is None else keys.to_spec(),
                 "name": self.name,
                 "branch": self.branch,
                 "schema_id": self.schema.id,
@@ -820,12 +827,18 @@ class TableStore:
         )
 
     @classmethod
-    def from_json(cls, text: str, file_io: FileIO | None = None) -> TableStore:
+    def from_json(
+        cls,
+        text: str,
+        file_io: FileIO | None = None,
+        keys_from_spec: Callable[[Mapping[str, Any]], KeySource] | None = None,
+    ) -> TableStore:
         """Open the table that ``to_json`` described.
 
         Args:
             text: output of ``to_json``.
             file_io: access to the files, or None to create it from the text.
+            keys_from_spec: creates the source of the table's keys from `KeySource.to_spec`.
 
         Returns:
             The opened table.
@@ -836,7 +849,8 @@ class TableStore:
         """
         spec: dict[str, Any] = parse_json(text)
         if file_io is None:
-            file_io, _ = file_io_for(spec["root"], spec["storage"])
+            keys = None if spec["keys"] is None or keys_from_spec is None else keys_from_spec(spec["keys"])
+            file_io, _ = file_io_for(spec["root"], spec["storage"], keys=keys)
         arguments = (spec["clock"], spec["dynamic_options"], spec["branch"], spec["schema_id"])
         store = cls.open(file_io, spec["root"], spec["name"], *arguments)
         if store.schema.time_millis != spec["schema_ms"]:

@@ -41,6 +41,7 @@ from lsm_core.spark.spark_tasks import (
     failure,
     raise_first,
     run_tasks,
+    shipped_store,
     slots_of,
     this_executor,
     translate_errors,
@@ -403,7 +404,7 @@ def _compact_units(
     Yields:
         Answer or error of each unit, as a batch of one row (`ANSWER_SCHEMA`).
     """
-    store = TableStore.from_json(store_text).in_family(family)
+    store = shipped_store(store_text).in_family(family)
     notes, attempt, has_files = WriteFolder(store, folder), store.own_uuid, False
     done: list[BucketResult] = []
     try:
@@ -483,7 +484,7 @@ def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
         payload: Number of pieces in decimal digits, a newline, and the serialized task.
     """
     count, _, task = payload.partition(b"\n")
-    pieces = cut_task(TableStore.from_json(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
+    pieces = cut_task(shipped_store(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
     return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
 
 

@@ -30,7 +30,15 @@ from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.session_catalog import table_of
 from lsm_core.spark.spark_columns import fields_of, quoted, spark_arrow_schema, spark_ddl, to_spark
-from lsm_core.spark.spark_tasks import DEFAULT_SLOTS, Shipped, slots_of, store_of, translate_errors, use_this_python
+from lsm_core.spark.spark_tasks import (
+    DEFAULT_SLOTS,
+    Shipped,
+    shipped_store,
+    slots_of,
+    store_of,
+    translate_errors,
+    use_this_python,
+)
 from lsm_core.storage import place_of
 from lsm_core.types import TypeRoot
 
@@ -368,7 +376,7 @@ def _changes(spark: SparkSession, choice: Choice, span: Span) -> DataFrame:
 def _changed_rows(
     store_text: str, names: Sequence[str], predicate: Predicate | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    store = TableStore.from_json(store_text)
+    store = shipped_store(store_text)
     choice = Choice.of(store, names, predicate)
     target = spark_arrow_schema(fields_of(store.schema, names, store.name), store.name)
     whole = span_of_options(store)
@@ -592,7 +600,7 @@ def stored_rows(spark: SparkSession, store: TableStore, paths: Sequence[str], fi
 
 
 def _opened_rows(store_text: str, target: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    file_io = TableStore.from_json(store_text).file_io
+    file_io = shipped_store(store_text).file_io
     for path in (path for batch in batches for path in batch.column("path").to_pylist()):  # one a file
         source = open_source(file_io, path)
         try:
@@ -671,7 +679,7 @@ def _merged_rows(
     snapshot_id: int | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    store = TableStore.from_json(store_text)
+    store = shipped_store(store_text)
     require_kept(store, snapshot_id)
     store = with_row_ids(store) if tracked else store
     target = spark_arrow_schema(fields_of(store.schema, columns, store.name), store.name)

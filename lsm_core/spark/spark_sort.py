@@ -44,6 +44,7 @@ from lsm_core.spark.spark_tasks import (
     failure,
     raise_first,
     run_tasks,
+    shipped_store,
     this_executor,
     translate_errors,
 )
@@ -112,7 +113,7 @@ def _layout(store_text: str, payload: bytes) -> bytes:
 
     The wanted number of ranges is a multiple of the number of shares (the parts that one task each sorts and writes).
     """
-    store, (count, _, task_bytes) = TableStore.from_json(store_text), payload.partition(b"\n")
+    store, (count, _, task_bytes) = shipped_store(store_text), payload.partition(b"\n")
     task, shares = SortTask.from_bytes(task_bytes), int(count)
     ranges, _ = estimate_ranges(store, task, task.files_to_sort)
     whole = -(-max(ranges, shares) // shares) * shares
@@ -131,7 +132,7 @@ def _groups(files: Sequence[DataFileMeta], most: int) -> list[list[DataFileMeta]
 
 
 def _opened(store_text: str, family: str = "") -> TableStore:
-    store = TableStore.from_json(store_text).in_family(family)
+    store = shipped_store(store_text).in_family(family)
     return with_row_ids(store) if tracks_rows(store) else store
 
 

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache, wraps
@@ -29,6 +29,7 @@ from lsm_core.errors import CorruptFile, DredgeError, SparkFailed, UnsupportedFe
 from lsm_core.json_text import parse_json
 from lsm_core.metadata.store import TableStore
 from lsm_core.spark.session_catalog import table_of
+from lsm_core.storage import KeySource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,6 +182,21 @@ class Shipped:
             yield from self._function(*self._arguments, batches)
         except DredgeError as error:
             raise WorkerError(marked(error)) from error
+
+
+def shipped_store(text: str) -> TableStore:
+    """Open the table that `TableStore.to_json` described, in a task.
+
+    A table whose store needs keys of a catalog server gets them with the server's token from this process's
+    environment.
+    """
+    return TableStore.from_json(text, keys_from_spec=_keys_from_spec)
+
+
+def _keys_from_spec(spec: Mapping[str, Any]) -> KeySource:
+    from lsm_core.table.rest_keys import keys_from_spec  # few tables need the client of a catalog server
+
+    return keys_from_spec(spec)
 
 
 def marked(error: DredgeError) -> str:

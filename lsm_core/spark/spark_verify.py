@@ -35,7 +35,7 @@ from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_plain_files, require_readable
 from lsm_core.spark.merged_view import VERSIONS, exact_parts, merged_view
 from lsm_core.spark.spark_columns import expressions, quoted, with_keys
-from lsm_core.spark.spark_tasks import raise_first, run_tasks, slots_of, store_of, translate_errors
+from lsm_core.spark.spark_tasks import raise_first, run_tasks, shipped_store, slots_of, store_of, translate_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -441,7 +441,7 @@ def _unpacked(data: bytes) -> pa.Table:
 
 
 def _read_task(store_text: str, payload: bytes) -> bytes:
-    problems = read_pages(TableStore.from_json(store_text), _unpacked(payload))
+    problems = read_pages(shipped_store(store_text), _unpacked(payload))
     return _packed(pa.Table.from_pylist([asdict(problem) for problem in problems], schema=_PROBLEMS))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from lsm_core.errors import InvalidData
 
@@ -13,6 +13,7 @@ _NAMES: Final = (
     ("fs.oss.accesskeyid", "fs.oss.accesskeysecret", "fs.oss.securitytoken"),
     ("fs.obs.access.key", "fs.obs.secret.key", "fs.obs.session.token"),
     ("fs.cosn.userinfo.secretid", "fs.cosn.userinfo.secretkey", "fs.cosn.userinfo.sessiontoken"),
+    ("fs.s3.accesskeyid", "fs.s3.accesskeysecret", "fs.s3.securitytoken"),
     *(
         (f"{prefix}.access.key{id_mark}", f"{prefix}.secret.{access}key", f"{prefix}.session.token")
         for prefix in ("s3", "s3a", "fs.s3a")
@@ -54,6 +55,10 @@ class KeySource(Protocol):
         Raises:
             DredgeError: the keys cannot be renewed; requests fail with StorageRefused and this error's text.
         """
+        ...
+
+    def to_spec(self) -> dict[str, Any]:
+        """Return values without secrets from which another process creates an equal source (see `key_source`)."""
         ...
 
 

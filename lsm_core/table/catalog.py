@@ -378,7 +378,7 @@ class Catalog:
         except CorruptFile:  # a description that was read ahead may be outdated
             table = self._server.served(parsed)
             self._server.require_folder(parsed, table, parsed.branch)
-        return self._server.file_io(table.path), table.path, self._server.publisher(parsed, table)
+        return self._server.file_io(parsed, table), table.path, self._server.publisher(parsed, table)
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
@@ -662,13 +662,10 @@ def _rest_metastore(options: CatalogOptions) -> RestMetastore:
         InvalidOption: the address is missing or invalid.
         UnsupportedFeature: the HTTP client is not installed.
     """
-    from lsm_core.table.rest_client import RestClient, require_httpx
+    from lsm_core.table.rest_client import open_client
     from lsm_core.table.rest_metastore import RestMetastore
 
-    require_httpx()
-    raw, provider = options.raw, str(options.get("token.provider") or "")
-    client = RestClient(raw.get("uri", ""), raw.get("warehouse", ""), options.headers, provider, raw)
-    return RestMetastore(client, options.storage)
+    return RestMetastore(open_client(options), options.storage)
 
 
 def _own_folder(address: str) -> str:

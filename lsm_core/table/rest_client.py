@@ -23,6 +23,7 @@ from urllib.parse import quote_plus, urlsplit
 from lsm_core.errors import InvalidOption, MetastoreFailed, UnsupportedFeature
 from lsm_core.json_text import parse_json
 from lsm_core.metadata.store import OutcomeUnknown
+from lsm_core.options import CatalogOptions
 
 if TYPE_CHECKING:
     import httpx
@@ -76,6 +77,7 @@ class RestClient:
     Attributes:
         address: address of the server, without a trailing slash.
         warehouse: name of the warehouse on the server.
+        options: all catalog options; none is secret.
 
     Args:
         uri: address of the server (catalog option `uri`).
@@ -100,7 +102,7 @@ class RestClient:
         if not _is_unicode(warehouse):
             raise InvalidOption("warehouse", warehouse, "the name of a warehouse on the server, in Unicode")
         self.address, self.warehouse = _checked_address(uri), warehouse
-        self._headers, self._provider, self._options = _checked_headers(headers), provider.lower(), dict(options or {})
+        self._headers, self._provider, self.options = _checked_headers(headers), provider.lower(), dict(options or {})
         self._sign: SignRequest = self._signing()
         self._sleep: Callable[[float], None] = time.sleep
         self._prefix: str | None = None
@@ -203,7 +205,7 @@ class RestClient:
             known = [members for members in (defaults, overrides) if members is not None]
             if not known or not all(isinstance(members, dict) for members in known):
                 raise MetastoreFailed(self.address, f"it does not speak Paimon's REST protocol; {hint}")
-            settings = {**(defaults or {}), **self._options, **(overrides or {})}
+            settings = {**(defaults or {}), **self.options, **(overrides or {})}
             self._settings = {str(key): value for key, value in settings.items() if isinstance(value, str)}
             prefix = self._settings.get("prefix", "")
             if not _is_unicode(prefix):
@@ -293,7 +295,7 @@ class RestClient:
         if self._provider not in providers:
             accepted = ", ".join(["bear", *sorted(providers)])
             raise InvalidOption("token.provider", self._provider, f"{accepted} (entry points of {PROVIDER_GROUP})")
-        sign: SignRequest = providers[self._provider].load()(dict(self._options))
+        sign: SignRequest = providers[self._provider].load()(dict(self.options))
         return sign
 
     def _forget_connections(self) -> None:
@@ -312,6 +314,18 @@ class RestClient:
                 self._process = os.getpid()
                 weakref.finalize(self, self._http.close)
             return self._http
+
+
+def open_client(options: CatalogOptions) -> RestClient:
+    """Return the client of the REST catalog server that the options name.
+
+    Raises:
+        InvalidOption: the address is missing or invalid.
+        UnsupportedFeature: the HTTP client is not installed.
+    """
+    require_httpx()
+    raw, provider = options.raw, str(options.get("token.provider") or "")
+    return RestClient(raw.get("uri", ""), raw.get("warehouse", ""), options.headers, provider, raw)
 
 
 def require_httpx() -> None:

@@ -38,6 +38,7 @@ from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
 from lsm_core.table.names import TableName, checked_database
 from lsm_core.table.rest_client import RestClient, ServerRefusal
+from lsm_core.table.rest_keys import ServedKeys
 from lsm_core.table.schema_change import Move, SchemaChange
 from lsm_core.types import to_json
 
@@ -192,18 +193,18 @@ class RestMetastore:
             raise TableNotFound(f"table {name.on_branch} is not in {self.root}; database {name.database} has: {known}")
         return table
 
-    def file_io(self, path: str) -> FileIO:
-        """Return access to the files of a table.
+    def file_io(self, name: TableName, table: ServedTable) -> FileIO:
+        """Return access to the files of a table; with `data-token.enabled`, with the table's own keys.
 
         Raises:
-            UnsupportedFeature: the server gives out storage keys for each table, or the storage is not offered.
+            UnsupportedFeature: the storage is not offered, or the server does not offer keys for each table.
+            TableNotFound: the table was dropped or renamed meanwhile.
         """
-        if place_of(path) and self._client.settings.get(_DATA_TOKEN, "").lower() == "true":
-            raise UnsupportedFeature(
-                f"storage keys that the catalog server {self._client.address} gives out for each table ({_DATA_TOKEN} "
-                "= true); switch the option off on the server, and give this process keys of its own"
-            )
-        return file_io_for(path, self._storage, escaped=False)[0]
+        keys = None
+        if place_of(table.path) and self._client.settings.get(_DATA_TOKEN, "").lower() == "true":
+            keys = ServedKeys(self._client, name.database, name.table, table.id, table.path.partition(":")[0])
+            keys.keys()  # here an error keeps its type, which the store's threads lose
+        return file_io_for(table.path, self._storage, escaped=False, keys=keys)[0]
 
     def publisher(self, name: TableName, table: ServedTable) -> SnapshotPublisher | None:
         """Return the publisher of a table's snapshots, or None for an external table, whose clients publish."""
@@ -217,14 +218,14 @@ class RestMetastore:
         Raises:
             CorruptFile: the folder does not have this schema file.
         """
-        if not self.file_io(table.path).exists(schema_path(table.path, table.schema_id, branch)):
+        if not self.file_io(name, table).exists(schema_path(table.path, table.schema_id, branch)):
             reason = f"the catalog server says that table {name.plain} is here, with schema {table.schema_id}"
             raise CorruptFile(table.path, f"{reason}, but the folder has no such schema file")
 
     def newest_schema(self, name: TableName, table: ServedTable, branch: str = MAIN) -> TableSchema:
         """Return the newest schema of a table, read from its folder. Raises as :meth:`require_folder`."""
         self.require_folder(name, table, branch)
-        file_io = self.file_io(table.path)
+        file_io = self.file_io(name, table)
         return load_schema(file_io, table.path, list_schema_ids(file_io, table.path, branch)[-1], branch)
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:

@@ -5,7 +5,8 @@ one at a time, because moto checks a condition and writes an object in two steps
 would both succeed.
 
 Further requests: `GET /_control/requests` returns and clears the list of requests, `POST /_control/fail` sets the next
-failures, and `POST /_control/copy`, `list` and `drop` process many objects.
+failures, `POST /_control/keys` sets the ids of the keys that the server accepts, and `POST /_control/copy`, `list` and
+`drop` process many objects.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
+_UNKNOWN_KEY = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 
 
 class Application:
@@ -35,6 +37,7 @@ class Application:
         self._served, self._lock = served, threading.Lock()
         self._diary: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
+        self._keys: list[str] = []  # ids of accepted keys; empty for any
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
@@ -48,8 +51,13 @@ class Application:
                 "path": path,
                 "query": environ["QUERY_STRING"],
                 "range": environ.get("HTTP_RANGE"),
+                "key": environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0],
+                "session": environ.get("HTTP_X_AMZ_SECURITY_TOKEN", ""),
             }
             self._diary.append(line)
+            if self._keys and line["key"] not in self._keys:
+                start_response("403 Forbidden", [("Content-Length", str(len(_UNKNOWN_KEY)))])
+                return [_UNKNOWN_KEY]
             failure = self._due(method, path)
             if failure is not None and failure["mode"] == "before":
                 return self._refuse(start_response)
@@ -82,6 +90,8 @@ class Application:
                 data, self._diary = json.dumps(self._diary).encode(), []
             elif path == "/_control/fail":
                 self._failures = json.loads(body)
+            elif path == "/_control/keys":
+                self._keys = json.loads(body)
             else:
                 data = json.dumps(_with_prefix(path.rpartition("/")[2], **json.loads(body))).encode()
         start_response("200 OK", [("Content-Length", str(len(data))), ("Content-Type", "application/json")])
@@ -157,6 +167,10 @@ class S3Server:
         """
         wanted = [{"method": method, "part": part, "mode": mode, "times": times}] if times else []
         self._ask("POST", "/_control/fail", json.dumps(wanted).encode())
+
+    def accept_keys(self, *ids: str) -> None:
+        """Answer requests with other keys with status 403; without ids, every key is accepted."""
+        self._ask("POST", "/_control/keys", json.dumps(ids).encode())
 
     def copy(self, source: str, target: str) -> None:
         """Copy all objects whose address begins with ``source``; ``target`` replaces ``source`` in the same bucket."""
