@@ -36,6 +36,7 @@ from dredge.platform_core.table_card import count_text
 from lsm_core.cli.render import duration_text
 from lsm_core.errors import DredgeError
 from lsm_core.maintenance import health, holds, iterate_ledger
+from lsm_core.maintenance.holder_sizes import READERS
 from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.table_ranking import TableNeed, score_of
 from lsm_core.metadata import snapshots
@@ -323,7 +324,8 @@ def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | No
     """Return the snapshots, tags, branches, consumers and plans (holders) that keep old files, and the kept bytes.
 
     The kept bytes are a lower bound: all bytes that one holder alone keeps, and of the shared bytes only those of the
-    holder that shares most. Consumers keep files only through snapshots, so their bytes are not added.
+    holder that shares most. Consumers and Iceberg metadata keep files only through snapshots, so their bytes are not
+    added.
 
     Returns:
         The holders, most bytes first, and the kept bytes; or None if the metadata cannot be read.
@@ -334,7 +336,7 @@ def _find_holders(store: TableStore) -> tuple[tuple[HolderEntry, ...], int] | No
         _LOG.warning("%s: its holders cannot be read for the report: %s", store.name, error)
         return None
     old = [row for row in rows if row["kind"] != "live" and (row["bytes"] or row["shared_bytes"])]
-    owned = [row for row in old if row["kind"] != "consumer"]
+    owned = [row for row in old if row["kind"] not in READERS]
     total = sum(row["bytes"] for row in owned) + max((row["shared_bytes"] for row in owned), default=0)
     holders = tuple(
         HolderEntry(

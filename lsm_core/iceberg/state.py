@@ -10,7 +10,7 @@ Source: ``IcebergCommitCallback.catalogTableMetadataPath``, ``IcebergPathFactory
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -29,10 +29,13 @@ RETIRE_PENDING: Final = "retire-pending"
 """File by which a rollback says that metadata above the latest snapshot may be left; the next commit removes both."""
 COMMIT_IDENTITY: Final = "paimon-commit-identity"
 """Member of an Iceberg snapshot's summary that identifies the Paimon commit; absent in metadata of Paimon 1."""
+HOLDER_KIND: Final = "iceberg"
+"""Kind of the hold of Iceberg metadata among the holders of a table's files."""
 _VERSION_FILE = re.compile(r"v([1-9][0-9]{0,18})\.metadata\.json")
 _HINT_TEXT = re.compile(rb"[1-9][0-9]{0,18}")
 _DATABASE_SUFFIX: Final = ".db"
 _MAX_TEXT: Final = 4096
+_MAIN: Final = "main"
 
 
 class IcebergStorage(StrEnum):
@@ -356,3 +359,54 @@ def describes(state: IcebergState, snapshot: Snapshot) -> bool:
         and current.snapshot_id == snapshot.id
         and current.commit_identity in (None, commit_identity(snapshot))
     )
+
+
+@dataclass(frozen=True)
+class IcebergHold:
+    """Snapshots that stay because the current Iceberg metadata names them.
+
+    Attributes:
+        version: version of the metadata.
+        first: id of the oldest snapshot that the metadata names and the table still has.
+        last: id of the newest such snapshot.
+        since_ms: time at which the metadata was written (epoch ms).
+    """
+
+    version: int
+    first: int
+    last: int
+    since_ms: int
+
+    @property
+    def reason(self) -> str:
+        """Reason why the snapshots stay, for people, with what ends it."""
+        return (
+            f"Iceberg metadata v{self.version} names snapshot {self.first}, which its readers may read; the next "
+            "commit leaves out what snapshot.num-retained.min, .max and snapshot.time-retained let expire"
+        )
+
+
+def find_hold(store: TableStore, ids: Collection[int]) -> IcebergHold | None:
+    """Return the snapshots that must not expire, because Iceberg readers can still read them.
+
+    Metadata of a table whose option `metadata.iceberg.storage` is off holds nothing: no commit brings it up to date.
+    Branches have no Iceberg metadata of their own.
+
+    Args:
+        store: the table.
+        ids: ids of the table's snapshots.
+
+    Returns:
+        The hold, or None if no existing snapshot is named.
+
+    Raises:
+        CorruptFile: the current metadata file is damaged; the message names it.
+        InvalidOption: an option has an unknown value.
+    """
+    if store.branch != _MAIN:
+        return None
+    state = read_state(store)
+    named = [] if state is None else sorted(state.snapshot_ids.intersection(ids))
+    if state is None or not named:
+        return None
+    return IcebergHold(state.version, named[0], named[-1], state.last_updated_ms)

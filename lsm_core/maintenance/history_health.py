@@ -12,6 +12,7 @@ from typing import Final
 
 from lsm_core.clock import local_offset_ms
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.state import find_hold
 from lsm_core.maintenance.retention import RetentionPolicy
 from lsm_core.maintenance.saved_plans import estimate_waiting
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots, tags
@@ -104,8 +105,10 @@ def read_history_health(
         arguments.get("older_than_ms"),
     )
     existed = _ids_until(store, ids, now - grace_ms) if grace_ms else ids
-    free = _overdue(store, existed, None, rule)
-    overdue = _overdue(store, existed, slowest.next_snapshot, rule) if slowest is not None and free else free
+    named = _named_by_iceberg(store, existed)
+    free = _overdue(store, existed, named, rule)
+    reads = [number for number in (named, None if slowest is None else slowest.next_snapshot) if number is not None]
+    overdue = _overdue(store, existed, min(reads), rule) if slowest is not None and free else free
     tag_details = tags.list_details(store)
     timed = bool(store.options.get("tag.time-expire-enabled"))
     late = now + local_offset_ms(now) - grace_ms  # tags record wall-clock time
@@ -149,11 +152,16 @@ def _ids_until(store: TableStore, ids: list[int], time_ms: int) -> list[int]:
     return ids[: bisect_left(ids, x=True, key=is_later)]
 
 
+def _named_by_iceberg(store: TableStore, ids: list[int]) -> int | None:
+    hold = find_hold(store, ids)
+    return None if hold is None else hold.first
+
+
 def _overdue(store: TableStore, ids: list[int], next_consumed: int | None, policy: RetentionPolicy) -> int:
     """Return how many of the snapshots ``ids`` (ascending) an expiry would have removed.
 
     The expiry is taken to run at the time when the last of ``ids`` was the newest snapshot. ``next_consumed`` is the
-    smallest snapshot id that a consumer still needs, None without consumers.
+    smallest snapshot id that a consumer or Iceberg metadata still needs, or None.
 
     The rule is that of `RetentionPolicy.choose` without a limit of snapshots per call. Times only grow with the ids, so
     bisection finds the first snapshot to keep.

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.state import HOLDER_KIND, find_hold
 from lsm_core.maintenance.file_holders import Holder, HolderKind
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import read_trash
@@ -31,6 +32,9 @@ HOLDS: Final = pa.schema(
         pa.field("shared_bytes", pa.int64()),
     ]
 )
+CONSUMER: Final = "consumer"
+READERS: Final = frozenset({CONSUMER, HOLDER_KIND})
+"""Kinds of holders that hold files only through snapshots, which have rows of their own."""
 _FILES: Final = pa.schema([("name", pa.string()), ("size", pa.int64())])
 _COLUMNS: Final = ("file_name", "file_size")
 
@@ -41,18 +45,18 @@ def holds(store: TableStore) -> pa.Table:
     A holder is a snapshot, tag, branch, consumer or the like, whose files must not be deleted. The newest snapshot
     holds its live files. An older snapshot holds its changelog files and the files that the next snapshot dropped;
     before a gap in the ids, it holds all of its files. A consumer holds the files of the snapshots that it has yet to
-    read. Only metadata is read.
+    read, Iceberg metadata those of the snapshots that it names. Only metadata is read.
 
     Args:
         store: the table.
 
     Returns:
         Table with the columns ``holder`` (name: "snapshot 7", "tag month-end"), ``kind`` (live, snapshot, tag, branch,
-            changelog, consumer, pending plan, grace), ``bytes`` and ``files`` that no second holder has, ``since``
-            (creation time of the holder), and ``shared_bytes`` that at least two holders have.
+            changelog, consumer, iceberg, pending plan, grace), ``bytes`` and ``files`` that no second holder has,
+            ``since`` (creation time of the holder), and ``shared_bytes`` that at least two holders have.
 
     Raises:
-        CorruptFile: a snapshot, tag, branch or consumer cannot be read.
+        CorruptFile: a snapshot, tag, branch, consumer or the Iceberg metadata cannot be read.
     """
     ledger = _Ledger()
     main, *others = branches.all_stores(store)
@@ -88,7 +92,7 @@ def holds(store: TableStore) -> pa.Table:
     for plan_hash, named in names_in_saved_plans(store):
         holder = Holder(HolderKind.PLAN, f"saved plan {plan_hash}")
         held.add(holder, written.get(f"{plan_hash}.json", 0), ledger.known(named))
-    return ledger.rank(_consumers(main))
+    return ledger.rank([*_consumers(main), *_iceberg(main, [snapshot.id for snapshot in history])])
 
 
 def _add_branch(held: _OtherHolders, store: TableStore) -> None:
@@ -103,12 +107,39 @@ def _add_branch(held: _OtherHolders, store: TableStore) -> None:
     )
 
 
-def _consumers(store: TableStore) -> list[tuple[str, int, int]]:
-    """Return a tuple for each consumer: its name, its next snapshot id and the time of its last write (epoch ms)."""
+@dataclass(frozen=True)
+class _Reader:
+    """Reader that holds files through the snapshots that it may still read.
+
+    Attributes:
+        name: name for people.
+        kind: kind of the reader: consumer or iceberg.
+        first: id of the first snapshot that it may read.
+        since_ms: time of its last record (epoch ms).
+    """
+
+    name: str
+    kind: str
+    first: int
+    since_ms: int
+
+
+def _consumers(store: TableStore) -> list[_Reader]:
     next_snapshots = consumers.list_consumers(store)
     listed = store.file_io.list_dir(f"{store.metadata_root}/consumer")
     written = {status.name.removeprefix("consumer-"): status.mtime_ms for status in listed}
-    return [(name, following, written.get(name, 0)) for name, following in sorted(next_snapshots.items())]
+    return [
+        _Reader(f"consumer {name}", CONSUMER, following, written.get(name, 0))
+        for name, following in sorted(next_snapshots.items())
+    ]
+
+
+def _iceberg(store: TableStore, ids: list[int]) -> list[_Reader]:
+    hold = find_hold(store, ids)
+    if hold is None:
+        return []
+    name = f"Iceberg metadata v{hold.version}, snapshots {hold.first} to {hold.last}"
+    return [_Reader(name, HOLDER_KIND, hold.first, hold.since_ms)]
 
 
 @dataclass
@@ -140,11 +171,10 @@ class _Ledger:
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         return files.filter(pc.is_in(files.column("name"), value_set=arrow_array(names, pa.string())))
 
-    def rank(self, readers: list[tuple[str, int, int]]) -> pa.Table:
+    def rank(self, readers: list[_Reader]) -> pa.Table:
         """Return the holders with their exclusive and shared bytes (schema `HOLDS`), most exclusive bytes first.
 
-        ``readers`` are the consumers as (name, next snapshot id, time of last write in epoch ms). A consumer holds the
-        files of the snapshots that it has yet to read.
+        ``readers`` hold the files of the snapshots that they may still read.
         """
         files = pa.concat_tables([empty_table(_FILES), *self.parts])
         names = pc.unique(files.column("name"))
@@ -168,12 +198,11 @@ class _Ledger:
             for holder, number in self.holders.items()
             if holder.kind is HolderKind.SNAPSHOT
         }
-        for name, following, since in readers:
-            mine = np.isin(code, [number for number, snapshot in ids.items() if snapshot >= following])
+        for reader in readers:
+            mine = np.isin(code, [number for number, snapshot in ids.items() if snapshot >= reader.first])
             own, shared = np.unique(place[mine & alone]), np.unique(place[mine & ~alone])
-            rows.append(
-                (f"consumer {name}", "consumer", int(sizes[own].sum()), len(own), since, int(sizes[shared].sum()))
-            )
+            figures = (int(sizes[own].sum()), len(own), reader.since_ms, int(sizes[shared].sum()))
+            rows.append((reader.name, reader.kind, *figures))
         rows.sort(key=lambda row: (-row[2], row[4], row[0]))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in HOLDS]
         arrays = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lsm_core.errors import InvalidOption
@@ -91,6 +91,7 @@ class RetentionPolicy:
         next_consumed: int | None,
         time_of: Callable[[int], int | None],
         newest: int | None = None,
+        holds: Sequence[tuple[int, str]] = (),
     ) -> ExpiryRange:
         """Return the half-open range of expiring ids (format.md 17, successor rule of Paimon 2.0; changelogs: 17.1).
 
@@ -100,6 +101,7 @@ class RetentionPolicy:
             next_consumed: smallest snapshot id that a consumer still needs, None without consumers.
             time_of: function that returns a snapshot's commit time (epoch ms), None if its file is missing.
             newest: id of the newest changelog, which is always kept; None for snapshots.
+            holds: further ids from which on everything stays, each with its reason for people.
         """
         noun = f"{self.kept}s"
         forced = earliest if self.retain_max is None else max(latest - self.retain_max + 1, earliest)
@@ -112,6 +114,7 @@ class RetentionPolicy:
         ]
         if next_consumed is not None:
             limits.append((next_consumed, f"a consumer still reads from snapshot {next_consumed}"))
+        limits += holds
         if newest is not None:
             limits.append((newest, "the newest changelog stays"))
         end, reason = min(limits, key=lambda limit: limit[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
@@ -12,12 +13,14 @@ from dredge.orchestration.verbs.policies import PolicyFileOption
 from dredge.platform_core.policies.costs import CostLine, Month, StoredBytes, cost_lines, money_text, sum_by_owner
 from dredge.platform_core.policies.policy import Policy
 from dredge.platform_core.policies.policy_files import read_policies
+from lsm_core.arrays import arrow_array
 from lsm_core.cli.render import print_json, print_table, say
 from lsm_core.cli.verbs.common import AsJson, ClockOption, Warehouse, add_catalog_options, open_catalog
 from lsm_core.cli.verbs.inspection import select_tables, table_names
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.maintenance import holds
 from lsm_core.maintenance.file_holders import HolderKind
+from lsm_core.maintenance.holder_sizes import READERS
 from lsm_core.maintenance.ledger import iterate_ledger
 from lsm_core.metadata.store import TableStore, list_schema_ids
 
@@ -90,8 +93,8 @@ def read_costs(store: TableStore, policy: Policy, months: list[Month], now_ms: i
     entries = iterate_ledger(store, heads=True, since_ms=max(0, months[0].begin_ms - 86_400_000))
     held = holds(store)
     live = pc.equal(held.column("kind"), HolderKind.LIVE.value)
-    consumer = pc.equal(held.column("kind"), "consumer")  # consumers hold files through snapshots, which have a row
-    others = held.filter(pc.invert(pc.or_(live, consumer)))
+    reader = pc.is_in(held.column("kind"), arrow_array(sorted(READERS), pa.string()))
+    others = held.filter(pc.invert(pc.or_(live, reader)))
     alone, shared = (pc.sum(held.filter(live).column(name)).as_py() or 0 for name in ("bytes", "shared_bytes"))
     created_ms = store.schema_of(min(list_schema_ids(store.file_io, store.root), default=store.schema.id)).time_millis
     stored = StoredBytes(alone + shared, pc.sum(others.column("bytes")).as_py() or 0, min(created_ms, now_ms))

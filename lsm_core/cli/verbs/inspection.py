@@ -605,6 +605,8 @@ def files(
 
 def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, clock: ClockOption = None) -> None:
     """Show the holders that keep files from being deleted (snapshots, tags, branches ...), the largest first."""
+    from lsm_core.iceberg.state import HOLDER_KIND
+
     opened = open_table(warehouse, table, clock)
     columns: Columns = {
         "holder": "holder",
@@ -616,3 +618,8 @@ def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, c
     }
     rows = opened.holds().to_pylist()  # one object a holder
     print_documents(f"{opened.name}: holders of data", rows, columns, as_json=as_json)
+    if not as_json and any(row["kind"] == HOLDER_KIND for row in rows):
+        say(
+            "Iceberg readers may read the snapshots that the Iceberg metadata names. The next commit leaves out those "
+            "that snapshot.num-retained.min, .max and snapshot.time-retained let expire; then an expiry deletes them."
+        )

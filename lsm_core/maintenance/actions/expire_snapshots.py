@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, PlanStale
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.state import find_hold
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import (
     ActionWork,
@@ -166,8 +167,9 @@ def plan_expiry(
 
     Consumers without progress for longer than `consumer.expiration-time` are to be removed too, as by Java's commits,
     and keep no snapshot. If changelogs are kept longer than snapshots (`changelog.*`), the changelog files are kept. If
-    a snapshot is damaged, the snapshot before it, the damaged snapshot and all later ones are kept. Only metadata is
-    read.
+    a snapshot is damaged, the snapshot before it, the damaged snapshot and all later ones are kept. Snapshots that the
+    current Iceberg metadata names are kept, unlike in Java, whose expiry deletes files that Iceberg readers still need.
+    Only metadata is read.
 
     Args:
         store: the table.
@@ -182,8 +184,8 @@ def plan_expiry(
 
     Raises:
         InvalidOption: an argument is invalid.
-        CorruptFile: a changelog, tag, branch or consumer cannot be read, or a damaged snapshot to keep has no readable
-            snapshot directly before and after.
+        CorruptFile: a changelog, tag, branch, consumer or the Iceberg metadata cannot be read, or a damaged snapshot to
+            keep has no readable snapshot directly before and after.
     """
     now = store.clock.now_ms() if now_ms is None else now_ms
     policy = RetentionPolicy.of(store.options, now, retain_max, retain_min, older_than_ms, max_deletes)
@@ -201,7 +203,7 @@ def plan_expiry(
 
     history = _History(store)
     consumed = _next_consumed(store, [consumer.consumer_id for consumer in silent])
-    chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of)
+    chosen = policy.choose(ids[0], ids[-1], consumed, history.time_of, holds=_iceberg_holds(store, ids))
     plan_range = partial(_plan_range, store, plan, ids, history, chosen, runner, check_used=check_used)
     try:
         return plan_range()
@@ -267,20 +269,25 @@ def expiry_is_due(store: TableStore) -> bool:
 
     At least one snapshot must be due. In a table with 40 or more snapshots, a twentieth of them must be due, but never
     more than one expiry removes (`snapshot.expire.limit`). No expiry is due while a consumer still reads the oldest
-    snapshot, unless there are consumers to remove because they made no progress.
+    snapshot, unless there are consumers to remove because they made no progress. Snapshots that Iceberg metadata names
+    are not due.
 
     Args:
         store: the table.
 
     Raises:
-        CorruptFile: a consumer cannot be read.
+        CorruptFile: a consumer or the Iceberg metadata cannot be read.
     """
     latest, earliest = snapshots.latest_id(store), snapshots.earliest_id(store)
     if latest is None or earliest is None or latest - earliest < store.options.retained_min:
         return False
 
     policy = RetentionPolicy.of(store.options, store.clock.now_ms())
-    chosen = policy.choose(earliest, latest, None, _History(store).time_of)
+    history = _History(store)
+    chosen = policy.choose(earliest, latest, None, history.time_of)
+    if not chosen.is_empty:
+        holds = _iceberg_holds(store, range(chosen.start, chosen.end))
+        chosen = policy.choose(earliest, latest, None, history.time_of, holds=holds)
     # Each expiry reads the needs of all remaining snapshots, so with many it waits until several are due.
     least = min(policy.max_deletes, max(1, (latest - earliest + 1) // _SHARE_AT_ONCE))
     return chosen.end - chosen.start >= least and not _is_held(store, earliest)
@@ -394,6 +401,12 @@ def _is_held(store: TableStore, earliest: int) -> bool:
     silent = [consumer.consumer_id for consumer in consumers.list_stale(store, store.clock.now_ms())]
     consumed = _next_consumed(store, silent)
     return consumed is not None and consumed <= earliest and not silent
+
+
+def _iceberg_holds(store: TableStore, ids: Collection[int]) -> list[tuple[int, str]]:
+    """Return the oldest of the snapshots ``ids`` that Iceberg metadata names, with the reason; empty without one."""
+    hold = find_hold(store, ids)
+    return [] if hold is None else [(hold.first, hold.reason)]
 
 
 def _next_consumed(store: TableStore, but: Sequence[str] = ()) -> int | None:
@@ -748,6 +761,9 @@ def _require_oldest(store: TableStore, present: set[int], going: Sequence[int]) 
     next_snapshot = _next_consumed(store)
     if next_snapshot is not None and next_snapshot <= going[-1]:
         raise PlanStale(f"a consumer reads from snapshot {next_snapshot} now", store.name)
+    hold = find_hold(store, going)
+    if hold is not None:
+        raise PlanStale(f"Iceberg metadata v{hold.version} names snapshot {hold.first} now", store.name)
 
 
 WORK: Final = ActionWork(
