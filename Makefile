@@ -25,7 +25,7 @@ test-fast: setup  ## the tests without Java, Spark, servers and a browser
 test-lowest:  ## the same, and tests of SQL, command line and Spark, with the lowest versions that pyproject.toml allows (needs uv)
 	@sh scripts/test_lowest.sh
 
-peers: setup  ## fetch the real Java Paimon, pypaimon and pypaimon-rust into .peers (each in an environment of its own)
+peers: setup  ## fetch the real Java Paimon, pypaimon, pypaimon-rust and Iceberg readers into .peers (each in an environment of its own)
 	@$(PY) scripts/peers.py
 
 test: setup  ## lint, beside which the peers are fetched and the tests compiled; then the whole test suite

@@ -1,12 +1,12 @@
-"""Fetch the peers into .peers/: Java Paimon, its REST catalog server, and pypaimon and pypaimon-rust.
+"""Fetch the peers into .peers/: Java Paimon, its REST catalog server, pypaimon, pypaimon-rust, and readers of Iceberg.
 
 dagster-openlineage is put into a folder, which one test adds to its path.
 
 A peer that cannot be fetched is reported on stderr. With CI=true that is an error (exit code 1); otherwise the tests
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
 them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
-../shared/peer/jars. Paimon's Spark connector and the Spark that it needs (450 MB) are only fetched with the argument
---spark-connector, for `make soak`.
+../shared/peer/jars. Paimon's Spark connector, the Spark that it needs (450 MB) and Iceberg's runtime for that Spark are
+only fetched with the argument --spark-connector, for `make soak`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,18 @@ POSTGRESQL_JDBC = "42.7.4"
 PYPAIMON = "2.1.0"
 PYPAIMON_RUST = "0.4.0"
 PYARROW = "26.0.1"
+PYICEBERG = "0.12.0"
+DUCKDB = "1.5.5"
+ICEBERG_READERS = (
+    f"pyiceberg=={PYICEBERG}",
+    f"pyarrow=={PYARROW}",
+    "python-snappy==0.7.3",
+    f"duckdb=={DUCKDB}",
+    f"duckdb-extension-iceberg=={DUCKDB}",
+    f"duckdb-extension-avro=={DUCKDB}",
+    "pytz==2026.1",
+)
+"""Readers of Iceberg tables: pyiceberg, with the codec of Paimon's manifests, and DuckDB, with its extensions as packages."""
 REST_SERVER = (
     ("org.apache.paimon", "paimon-core", PAIMON, "tests"),
     ("com.squareup.okhttp3", "mockwebserver", "4.12.0", ""),
@@ -52,6 +64,8 @@ OPENLINEAGE = (
 SPARK_CONNECTOR = ("paimon-spark-4.1_2.13", "2.0.0")
 PYSPARK = "4.1.4"
 """Version of Spark for which the connector is built."""
+ICEBERG_SPARK = ("iceberg-spark-runtime-4.1_2.13", "1.12.0")
+"""Iceberg's reader for the same version of Spark."""
 
 
 def java() -> str:
@@ -69,14 +83,14 @@ def ivy_jar() -> Path:
     return max((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
 
 
-def fetch_jar(group: str, artifact: str, version: str) -> None:
-    target = PEERS / "paimon-java" / f"{artifact}-{version}.jar"
+def fetch_jar(group: str, artifact: str, version: str, folder: str = "paimon-java") -> None:
+    target = PEERS / folder / f"{artifact}-{version}.jar"
     if target.is_file():
         return
     print(f"peers: fetching {artifact} {version}", flush=True)
     command = [java(), "-jar", str(ivy_jar()), "-cache", str(PEERS / "ivy"), "-types", "jar", "-notransitive"]
     command += ["-dependency", group, artifact, version]
-    command += ["-retrieve", ".peers/paimon-java/[artifact]-[revision].[ext]"]
+    command += ["-retrieve", f".peers/{folder}/[artifact]-[revision].[ext]"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     if not target.is_file():
         raise RuntimeError(f"{artifact} {version} could not be fetched: {done.stdout[-400:]}{done.stderr[-400:]}")
@@ -181,6 +195,10 @@ def pypaimon_rust() -> None:
     environment("pypaimon-rust", f".pypaimon-rust-{PYPAIMON_RUST}-pyarrow-{PYARROW}", *packages)
 
 
+def iceberg_readers() -> None:
+    environment("pyiceberg", f".pyiceberg-{PYICEBERG}-duckdb-{DUCKDB}", *ICEBERG_READERS)
+
+
 def openlineage() -> None:
     """Put dagster-openlineage into a folder without its dependencies, which would bring another Dagster."""
     home = PEERS / "openlineage"
@@ -202,6 +220,11 @@ def spark_connector() -> None:
     environment("paimon-spark", f".pyspark-{PYSPARK}", f"pyspark=={PYSPARK}")
 
 
+def iceberg_spark() -> None:
+    fetch_jar("org.apache.iceberg", *ICEBERG_SPARK, folder="iceberg-spark")
+    environment("paimon-spark", f".pyspark-{PYSPARK}", f"pyspark=={PYSPARK}")
+
+
 def main(arguments: list[str]) -> int:
     missing = 0
     builds = {
@@ -209,6 +232,7 @@ def main(arguments: list[str]) -> int:
         "Paimon's REST catalog server": rest_server,
         "pypaimon": pypaimon,
         "pypaimon-rust": pypaimon_rust,
+        "pyiceberg and DuckDB": iceberg_readers,
         "dagster-openlineage": openlineage,
     }
     for name, build in builds.items():
@@ -223,10 +247,11 @@ def main(arguments: list[str]) -> int:
         except RuntimeError as error:
             print(f"peers: NOT TESTED: Java Paimon {version}: {error}", file=sys.stderr, flush=True)
     if "--spark-connector" in arguments:
-        try:
-            spark_connector()
-        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-            print(f"peers: NOT TESTED: Paimon's Spark connector: {error}", file=sys.stderr, flush=True)
+        for name, build in (("Paimon's Spark connector", spark_connector), ("Iceberg on Spark", iceberg_spark)):
+            try:
+                build()
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                print(f"peers: NOT TESTED: {name}: {error}", file=sys.stderr, flush=True)
     return 1 if missing and os.environ.get("CI") == "true" else 0
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for the peers: one process of Java Paimon, pypaimon and pypaimon-rust per test process."""
+"""Fixtures for the peers: one process of Java Paimon, pypaimon, pypaimon-rust and pyiceberg per test process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.peers import (
+    IcebergReaders,
     JavaPaimon,
+    PyIcebergProcess,
     PyPaimon,
     PyPaimonProcess,
     PyPaimonRustProcess,
@@ -82,3 +84,17 @@ def pypaimon_rust(
 ) -> PyPaimon:
     """pypaimon-rust on this test's warehouse."""
     return PyPaimon(pypaimon_rust_session, tmp_path, tmp_path_factory.mktemp("pypaimon-rust"))
+
+
+@pytest.fixture(scope="session")
+def pyiceberg_session() -> Iterator[PyIcebergProcess]:
+    """One running pyiceberg."""
+    process = PyIcebergProcess()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def iceberg(pyiceberg_session: PyIcebergProcess, tmp_path_factory: pytest.TempPathFactory) -> IcebergReaders:
+    """pyiceberg and DuckDB as readers of any folder."""
+    return IcebergReaders(pyiceberg_session, tmp_path_factory.mktemp("pyiceberg"))

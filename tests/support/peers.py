@@ -1,4 +1,4 @@
-"""The peers as tests use them: the real Java Paimon behind a pipe, pypaimon and pypaimon-rust each in its own environment.
+"""The peers as tests use them: the real Java Paimon behind a pipe, the others each in an environment of its own.
 
 A missing peer skips the test and says so; with CI=true it fails the run, because a green run without peers proves too little.
 """
@@ -36,6 +36,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAIMON_JAVA = ROOT / ".peers" / "paimon-java"
 PYPAIMON = ROOT / ".peers" / "pypaimon" / "bin" / "python"
 PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
+PYICEBERG = ROOT / ".peers" / "pyiceberg" / "bin" / "python"
+ICEBERG_SPARK = ROOT / ".peers" / "iceberg-spark"
+"""Folder with the jar of Iceberg's runtime for the Spark of `PAIMON_SPARK`."""
 OPENLINEAGE = ROOT / ".peers" / "openlineage"
 """Folder of dagster-openlineage with the packages that this environment lacks."""
 PAIMON_SPARK = ROOT / ".peers" / "paimon-spark" / "bin" / "python"
@@ -277,6 +280,58 @@ class PyPaimonRustProcess(PyPaimonProcess):
     """One running pypaimon-rust (the Python package of paimon-rust)."""
 
     name, python, driver = "pypaimon-rust", PYPAIMON_RUST, "pypaimon_rust_driver.py"
+
+
+class PyIcebergProcess(PyPaimonProcess):
+    """One running pyiceberg, with DuckDB's Iceberg extension as a second reader."""
+
+    name, python, driver = "pyiceberg", PYICEBERG, "pyiceberg_driver.py"
+
+
+class IcebergReaders:
+    """pyiceberg and DuckDB, which read the Iceberg metadata of tables of one warehouse.
+
+    A table is named by the folder that has the subfolder `metadata`.
+    """
+
+    def __init__(self, process: PyIcebergProcess, scratch: Path) -> None:
+        self._process = process
+        self._scratch = scratch
+
+    def describe(self, folder: Path | str) -> dict[str, Any]:
+        """Return the identity, schemas, snapshots, refs and manifests of the newest metadata, as pyiceberg reads them."""
+        return self._process.call(op="describe", table=str(folder))
+
+    def entries(self, folder: Path | str, snapshot_id: int) -> list[dict[str, Any]]:
+        """Return the entries of the manifests of a snapshot, deleted ones too."""
+        return list(self._process.call(op="files", table=str(folder), snapshot_id=snapshot_id)["entries"])
+
+    def read(
+        self,
+        folder: Path | str,
+        *,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        condition: str | None = None,
+        reader: str = "pyiceberg",
+    ) -> pa.Table:
+        """Return all rows.
+
+        Args:
+            folder: folder with the subfolder `metadata`.
+            snapshot_id: snapshot of the table, or None for the newest one.
+            ref: name of a tag instead of a snapshot, for pyiceberg.
+            condition: filter in pyiceberg's language, or None.
+            reader: "pyiceberg" or "duckdb".
+
+        Raises:
+            AssertionError: the reader failed.
+        """
+        out = self._scratch / "from_iceberg.arrow"
+        arguments = {"snapshot_id": snapshot_id, "ref": ref, "filter": condition, "reader": reader}
+        self._process.call(op="read", table=str(folder), out=str(out), **arguments)
+        with pa.OSFile(str(out), "rb") as source:
+            return pa.ipc.open_file(source).read_all()
 
 
 class SparkConnectorError(RuntimeError):

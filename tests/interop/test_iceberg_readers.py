@@ -1,0 +1,113 @@
+"""Iceberg readers on the metadata that commits write beside Paimon's: pyiceberg, DuckDB and, in the soak, Spark.
+
+Java's own tables come first, so that the tests are right about what readers see before Dredge writes.
+``DREDGE_ICEBERG_LIVES`` (default 60) is the number of random tables in the soak, ``DREDGE_ICEBERG_SEED`` the first
+one's seed; a failure names its seed and the steps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core import Catalog
+from tests.interop.iceberg_lives import (
+    ALL_TYPES,
+    IcebergLife,
+    Java,
+    iceberg_rows,
+    live,
+    metadata_folder,
+    random_rows,
+    types_of,
+)
+from tests.support.peers import IcebergReaders, JavaPaimon, java_paimon, peer_module
+
+pytestmark = pytest.mark.paimon_java
+LIVES = int(os.environ.get("DREDGE_ICEBERG_LIVES", "60"))
+FIRST = int(os.environ.get("DREDGE_ICEBERG_SEED", "1"))
+STEPS = 8
+VERSIONS = ("1.4.2", "2.0.0", "2.1-SNAPSHOT")
+
+
+def create_of_all_types(java: Java, storage: str, **options: str) -> None:
+    """Create a keyed table with a column of each type that Iceberg's format version 2 has."""
+    schema = {
+        "fields": [{"name": name, "type": kind} for name, kind in ALL_TYPES.items()],
+        "primaryKeys": ["p", "k"],
+        "partitionKeys": ["p"],
+        "options": {"bucket": "1", "metadata.iceberg.storage": storage, **options},
+    }
+    java("create", schema=schema)
+
+
+@pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])
+def test_readers_see_what_java_compacted(storage: str, tmp_path: Path, java: Java, iceberg: IcebergReaders) -> None:
+    create_of_all_types(java, storage)
+    types = types_of(tmp_path, "db.t")
+    rows = random_rows(1, types, 40)
+    java("write", rows=rows, compact="full")
+    compacted = java("read")["rows"]
+    java("write", rows=random_rows(2, types, 9), compact="none")
+    folder = metadata_folder(tmp_path, "db.t", storage)
+    assert iceberg_rows(iceberg.read(folder, reader="duckdb"), types) == iceberg_rows(compacted, types)
+    del types["rows"]
+    assert iceberg_rows(iceberg.read(folder), types) == iceberg_rows(compacted, types)
+    state: dict[str, Any] = iceberg.describe(folder)
+    assert state["current"] == 3 and state["format"] == 2
+
+
+# -- random lives ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def start_java() -> Iterator[Callable[[str], JavaPaimon]]:
+    """Yield a function that returns the JVM of a version; it is started once per module."""
+    running: dict[str, JavaPaimon] = {}
+
+    def start(version: str) -> JavaPaimon:
+        if version not in running:
+            try:
+                running[version] = JavaPaimon(version)
+            except peer_module().PeerMissing as error:
+                pytest.skip(f"NOT TESTED: Java Paimon {version}: {error}")
+        return running[version]
+
+    yield start
+    for peer in running.values():
+        peer.close()
+
+
+def live_all(seeds: range, version: str, warehouse: Path, java: Java, readers: IcebergReaders, *writers: str) -> None:
+    """Live the lives of the seeds; all are tried before a failure is raised."""
+    Catalog(str(warehouse)).create_database("db", ignore_if_exists=True)
+    failures = []
+    for seed in seeds:
+        life = IcebergLife(seed, warehouse, java, readers, writers, replaces_after_rollback=version.startswith("2.1"))
+        try:
+            live(life, STEPS)
+        except AssertionError as failure:
+            failures.append(str(failure))
+    assert not failures, f"{len(failures)} of {len(seeds)} tables failed:\n" + "\n\n".join(failures[:3])
+
+
+def test_a_sample_of_javas_tables(tmp_path: Path, java: Java, iceberg: IcebergReaders) -> None:
+    live_all(range(FIRST, FIRST + 1), java_paimon(), tmp_path, java, iceberg, "java")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_javas_tables_at_every_step(
+    version: str, tmp_path: Path, start_java: Callable[[str], JavaPaimon], iceberg: IcebergReaders
+) -> None:
+    peer = start_java(version)
+
+    def call(op: str, **arguments: Any) -> dict[str, Any]:
+        return dict(peer.call(op, warehouse=str(tmp_path), **arguments))
+
+    live_all(range(FIRST, FIRST + LIVES // 3), version, tmp_path, call, iceberg, "java")
