@@ -451,13 +451,14 @@ class LockTimeout(DredgeError):
         waited_ms: time that this process waited (ms).
         since: time at which the holder acquired the lock, as text, or "".
         lock: name of the lock, or "".
+        advice: what the user can do, or "".
     """
 
-    def __init__(self, holder: str, waited_ms: int, since: str = "", lock: str = "") -> None:
-        self.holder, self.waited_ms, self.since, self.lock = holder, waited_ms, since, lock
+    def __init__(self, holder: str, waited_ms: int, since: str = "", lock: str = "", advice: str = "") -> None:
+        self.holder, self.waited_ms, self.since, self.lock, self.advice = holder, waited_ms, since, lock, advice
         which, began = (f" {lock}" if lock else ""), (f" since {since}" if since else "")
         waited = f"{waited_ms / 1000:g} s" if waited_ms < 120_000 else f"{waited_ms / 60_000:.1f} min"
-        super().__init__(f"lock{which} still held by {holder}{began} after {waited}")
+        super().__init__(f"lock{which} still held by {holder}{began} after {waited}{f': {advice}' if advice else ''}")
 
 
 class LockLost(DredgeError):
@@ -487,7 +488,7 @@ class LockRequired(DredgeError):
         self.table, self.where = table, where
         super().__init__(
             f"table {table} is on a storage without exclusive creation of files ({where}): commits need a lock; "
-            "set dredge.lock = jdbc, or file with dredge.lock.uri, or use a JDBC catalog with lock.enabled = true"
+            "set dredge.lock = jdbc, or file with dredge.lock.uri; or lock.enabled = true in a JDBC or Hive catalog"
         )
 
 

@@ -45,7 +45,8 @@ _DREDGE = {
     ),
     "dredge.lock": (
         "the lock that every commit holds while it publishes its snapshot: `none`; `file`: Dredge's own lock files; "
-        "`jdbc`: Paimon's lock table in a database, which Java's JDBC catalogs share ([locks](engine.md#locks))"
+        "`jdbc`: Paimon's lock table in a database, which Java's JDBC catalogs share; `hive`: the table's lock in a Hive "
+        "metastore, which Java's Hive catalogs share ([locks](engine.md#locks))"
     ),
     "dredge.lock.acquire-timeout": (
         "maximum wait for the lock; after it the commit fails and names the holder. A catalog's `lock-acquire-timeout` "
@@ -57,8 +58,8 @@ _DREDGE = {
     "dredge.lock.key": "first part of the lock's name in the database, Paimon's `catalog-key`",
     "dredge.lock.lease": "a lock that was not renewed for this time is taken over, and its holder publishes nothing more",
     "dredge.lock.uri": (
-        "`jdbc`: the JDBC address of the database, without a password; `file`: a folder for the lock files; unset: "
-        "`dredge/lock` below the table"
+        "`jdbc`: the JDBC address of the database, without a password; `hive`: the addresses of the metastore, such as "
+        "`thrift://host:9083`; `file`: a folder for the lock files; unset: `dredge/lock` below the table"
     ),
     "dredge.merge-budget": "memory of one merge's windows, in decoded bytes",
     "dredge.paimon-version": (

@@ -1,4 +1,4 @@
-"""Locks: lock files or Paimon's lock table in a database decide who may commit next.
+"""Locks: lock files, Paimon's lock table in a database, or a Hive metastore decide who may commit next.
 
 Commits take a lock through `table_lock`, which also describes to users how commits of a table are exclusive. This
 package reads and writes no snapshots. Begin with `table_lock`; `lease` has waiting, renewal and fencing.

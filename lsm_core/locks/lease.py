@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from lsm_core.errors import DredgeError, LockLost, LockTimeout
 
@@ -54,10 +54,12 @@ class Busy:
     Attributes:
         holder: description of the process that holds the lock.
         since: time at which the holder acquired the lock, as UTC text, or "" if unknown.
+        advice: what the user can do if the lock does not become free, or "".
     """
 
     holder: str
     since: str = ""
+    advice: str = ""
 
 
 class Lock(Protocol):
@@ -93,6 +95,15 @@ class Lock(Protocol):
 
     def release(self, grant: Grant) -> None:
         """Release the lock; without effect if a different process has taken over the lock."""
+        ...
+
+
+@runtime_checkable
+class QueuedLock(Lock, Protocol):
+    """Lock whose waiting processes form a queue: a request stays in the queue between two calls of `acquire`."""
+
+    def withdraw(self) -> None:
+        """Remove the request of a process that stops waiting from the queue."""
         ...
 
 
@@ -187,21 +198,39 @@ def held(lock: Lock, settings: LockSettings, sleep: Callable[[float], None] = ti
         LockTimeout: the lock did not become free; the message names the holder. Errors of the lock itself are raised as
             they are.
     """
+    try:
+        grant, requested_at = _wait(lock, settings, sleep)
+    except BaseException:
+        if isinstance(lock, QueuedLock):
+            _withdraw(lock)
+        raise
+    lease = Lease(lock, grant, settings.lease, requested_at)
+    try:
+        yield lease
+    finally:
+        lease.end()
+
+
+def _wait(lock: Lock, settings: LockSettings, sleep: Callable[[float], None]) -> tuple[Grant, float]:
+    """Return (grant, time before the successful request); raise LockTimeout if the lock does not become free."""
     started, pause = time.monotonic(), _FIRST_PAUSE
     while True:
         requested_at = time.monotonic()
         answer = lock.acquire()
         if isinstance(answer, Grant):
-            break
+            return answer, requested_at
         waited = int((time.monotonic() - started) * 1000)
         if waited >= settings.acquire_timeout:
-            raise LockTimeout(answer.holder, waited, answer.since, lock.name)
+            raise LockTimeout(answer.holder, waited, answer.since, lock.name, answer.advice)
         remaining = settings.acquire_timeout - waited
         jitter = 1 + random.uniform(-_JITTER, _JITTER)  # noqa: S311 - spreads attempts, not security-relevant
         sleep(max(1.0, min(pause * jitter, settings.check_max_sleep, remaining)) / 1000)
         pause = min(pause * 2, settings.check_max_sleep)
-    lease = Lease(lock, answer, settings.lease, requested_at)
+
+
+def _withdraw(lock: QueuedLock) -> None:
+    """Remove the request of this process; a failure is only logged, because the reason for giving up is reported."""
     try:
-        yield lease
-    finally:
-        lease.end()
+        lock.withdraw()
+    except (DredgeError, OSError) as error:
+        _LOG.warning("lock %s: the waiting request was not withdrawn: %s", lock.name, error)

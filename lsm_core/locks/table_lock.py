@@ -17,7 +17,7 @@ from lsm_core.options import ALLOWED_PLACES, TableOptions, is_allowed_place
 from lsm_core.storage import FileIO, Guarantee, check_name, file_io_for, storage_options
 
 _URI: Final = "dredge.lock.uri"
-_NONE, _JDBC = "none", "jdbc"
+_NONE, _JDBC, _HIVE = "none", "jdbc", "hive"
 _SHARED: Final = ("dredge.lock", _URI, "dredge.lock.key")
 _SHORTEST_LEASE: Final = 1_000
 """Shortest lease (ms), because Paimon's lock table counts seconds."""
@@ -41,8 +41,9 @@ def table_lock(
 
     Raises:
         LockRequired: the storage cannot create files exclusively, and no lock is set.
-        InvalidOption: the lock has no database address, the operator does not allow the address, or the lock files are
-            on a storage without exclusive creation.
+        InvalidOption: the lock has no address, the operator does not allow the address, or the lock files are on a
+            storage without exclusive creation.
+        UnsupportedFeature: the lock is in a Hive metastore, and its client is not installed.
     """
     lock_type = str(options.get("dredge.lock"))
     if lock_type == _NONE:
@@ -53,6 +54,10 @@ def table_lock(
     lease = lock_settings(options).lease
     if lock_type == _JDBC:
         return JdbcLock(_database(options, name), lock_id(options, name), holder, lease)
+    if lock_type == _HIVE:
+        from lsm_core.locks.hive_lock import HiveLock, lock_client
+
+        return HiveLock(lock_client(_metastore(options, name)), name, holder, lease)
     return FileLock(*_lock_folder(file_io, root, name, options), holder, lease, clock)
 
 
@@ -128,6 +133,16 @@ def _database(options: TableOptions, name: str) -> Database:
     return Database(str(address), key=_URI)
 
 
+def _metastore(options: TableOptions, name: str) -> str:
+    """Return the addresses of the Hive metastore that has the lock. Raises InvalidOption."""
+    address = str(options.get(_URI) or "")
+    if not address:
+        raise InvalidOption(_URI, address, "the address of the Hive metastore, such as thrift://host:9083", name)
+    for place in address.split(","):
+        _require_allowed(place.strip(), options, name)
+    return address
+
+
 def _require_allowed(address: str, options: TableOptions, name: str) -> None:
     """Raise InvalidOption for an address from the table's own options that the operator does not allow.
 
@@ -135,7 +150,7 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
     connects and sends its password.
 
     Args:
-        address: address of the lock's database, or of the folder of the lock files.
+        address: address of the lock's database or metastore, or of the folder of the lock files.
         options: the table's options.
         name: the table's name, for messages.
     """
@@ -143,7 +158,7 @@ def _require_allowed(address: str, options: TableOptions, name: str) -> None:
         raise InvalidOption(
             _URI,
             redact_address(address),
-            "an address that the operator allows: configure the lock in the catalog (lock.type = jdbc, uri), "
+            "an address that the operator allows: configure the lock in the catalog (lock.enabled = true, uri), "
             f"or add the address to {ALLOWED_PLACES}",
             name,
         )
@@ -185,6 +200,16 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions,
             "other engines share it with metastore = jdbc, this uri, "
             f"catalog-key = {options.get('dredge.lock.key')}, lock.enabled = true"
         )
+    if lock_type == _HIVE:
+        try:
+            address = redact_address(_metastore(options, name))
+        except DredgeError as error:
+            return f"commits are refused: {error}"
+        return (
+            f"commits hold the lock of {name} in the metastore {address}"
+            + (f", and need {mechanism}" if mechanism else "")
+            + "; other engines share it with metastore = hive, this uri, lock.enabled = true"
+        )
     if lock_type != _NONE:
         try:
             _, folder = _lock_folder(file_io, root, name, options)
@@ -203,5 +228,5 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions,
         )
     return (
         f"commits among Dredge processes are exclusive by {mechanism}; other engines, which rename, "
-        "share them only with a common lock (dredge.lock = jdbc, or a JDBC catalog with lock.enabled = true)"
+        "share them only with a common lock (dredge.lock = jdbc, or a JDBC or Hive catalog with lock.enabled = true)"
     )

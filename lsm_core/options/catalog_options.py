@@ -55,6 +55,8 @@ HEADER_PREFIX = "header."
 REST_SCHEME = "rest:"
 """Prefix of a warehouse that is the address of a REST catalog server, as in ``rest:https://host:port``."""
 _METASTORES = ("filesystem", "jdbc", "rest")
+_LOCKING = ("jdbc", "hive")
+"""Metastores with locks, which their catalogs may take."""
 _NOT_SECRET = ("token.provider", "data-token.enabled")
 _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey", "authorization")
 _SECRET_HEADERS = ("cookie", "credential", "api-key", "apikey")
@@ -133,35 +135,32 @@ class CatalogOptions:
         The options are derived from Paimon's catalog options `lock.*` and `lock-*`.
 
         Args:
-            always: whether a JDBC catalog locks unless `lock.enabled` is false (Java `AbstractCatalog.lockEnabled`: on
-                object stores).
+            always: whether a catalog with locks takes them unless `lock.enabled` is false (Java
+                `AbstractCatalog.lockEnabled`: on object stores).
 
         Returns:
             The options by key. Without a lock, these are only the options for wait times that the catalog sets.
 
         Raises:
-            InvalidOption: the lock is of an unknown type, or has no database address.
+            InvalidOption: the lock is of an unknown type, or has no address.
         """
         lock_options: dict[str, str | None] = {
             f"dredge.{name.replace('-', '.', 1)}": self._raw[name]
             for name in ("lock-acquire-timeout", "lock-check-max-sleep")
             if name in self._raw
         }
-        is_jdbc = self.metastore == "jdbc"
+        own = self.metastore if self.metastore in _LOCKING else ""
         enabled = self.get("lock.enabled")
-        if not (always and is_jdbc if enabled is None else enabled):
+        if not (always and own if enabled is None else enabled):
             return lock_options
-        lock_type = str(self.get("lock.type") or ("jdbc" if is_jdbc else "")).lower()
-        if lock_type != "jdbc":
-            raise InvalidOption(
-                "lock.type",
-                self.get("lock.type"),
-                "jdbc, with the database's address in 'uri'; for a single table use dredge.lock",
-            )
+        lock_type = str(self.get("lock.type") or own).lower()
+        if lock_type not in _LOCKING or (own and lock_type != own):
+            expected = f"{own or 'jdbc'}, with the address in 'uri'; for a single table use dredge.lock"
+            raise InvalidOption("lock.type", self.get("lock.type"), expected)
         return {
             **lock_options,
             "dredge.lock": lock_type,
-            "dredge.lock.uri": self.address,
+            "dredge.lock.uri": self.address if lock_type == "jdbc" else str(self.get("uri") or ""),
             "dredge.lock.key": str(self.get("catalog-key")),
         }
 

@@ -907,7 +907,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "dredge.compaction.mergeable-branches": ("closed", "as-paimon"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),
     "dredge.delete-mode": ("two-phase", "direct"),
-    "dredge.lock": ("none", "file", "jdbc"),
+    "dredge.lock": ("none", "file", "jdbc", "hive"),
     "dredge.paimon-version": ("1.4", "2.0", "2.1"),
     "dredge.verification": ("full", "sampled", "counts"),
     "format-table.implementation": ("paimon", "engine"),

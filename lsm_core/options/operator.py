@@ -15,7 +15,9 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 ALLOWED_PLACES: Final = "DREDGE_ALLOWED_PLACES"
-"""Environment variable with JDBC addresses and folders, separated by commas, that tables may use in their own options.
+"""Environment variable with the addresses that tables may use in their own options, separated by commas.
+
+They are JDBC addresses, addresses of Hive metastores, and folders.
 """
 MASK: Final = "***"
 _SECRET: Final = re.compile(
