@@ -488,7 +488,9 @@ class LockRequired(DredgeError):
         self.table, self.where = table, where
         super().__init__(
             f"table {table} is on a storage without exclusive creation of files ({where}): commits need a lock; "
-            "set dredge.lock = jdbc, or file with dredge.lock.uri; or lock.enabled = true in a JDBC or Hive catalog"
+            "set dredge.lock = jdbc, or file with dredge.lock.uri; or lock.enabled = true in a JDBC or Hive catalog; "
+            "or, if `dredge doctor` shows that the store refuses to replace objects, the catalog option "
+            "dredge.exclusive-create"
         )
 
 

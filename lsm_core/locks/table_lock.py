@@ -220,7 +220,10 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions,
             "other engines ignore them: let only Dredge write, or set dredge.lock = jdbc"
         )
     if file_io.guarantee is Guarantee.NONE:
-        return "commits are refused: this storage has no exclusive creation, and the table has no lock (dredge.lock)"
+        return (
+            "commits are refused: this storage has no exclusive creation, and the table has no lock (dredge.lock); "
+            "`dredge doctor` shows under 'exclusive creation' what the store can do"
+        )
     if file_io.guarantee is Guarantee.CONDITIONAL_PUT:
         return (
             f"commits are exclusive by {mechanism}; engines that use it too share it (Paimon 2.1), "

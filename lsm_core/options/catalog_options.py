@@ -18,7 +18,31 @@ _LOG = logging.getLogger(__name__)
 S3_ENDPOINT = "s3.endpoint"
 S3_REGION = "s3.endpoint.region"
 S3_PATH_STYLE = "s3.path.style.access"
-STORAGE_OPTIONS = (S3_ENDPOINT, S3_REGION, S3_PATH_STYLE)
+OSS_ENDPOINT = "fs.oss.endpoint"
+OSS_PATH_STYLE = "fs.oss.sld.enabled"
+OSS_HTTPS = "fs.oss.connection.secure.enabled"
+OBS_ENDPOINT = "fs.obs.endpoint"
+OBS_HTTPS = "fs.obs.connection.ssl.enabled"
+COS_REGION = "fs.cosn.bucket.region"
+COS_DOMAIN = "fs.cosn.bucket.endpoint_suffix"
+COS_HTTPS = "fs.cosn.useHttps"
+GS_ENDPOINT = "fs.gs.storage.root.url"
+EXCLUSIVE_CREATE = "dredge.exclusive-create"
+STORAGE_OPTIONS = (
+    S3_ENDPOINT,
+    S3_REGION,
+    S3_PATH_STYLE,
+    OSS_ENDPOINT,
+    OSS_PATH_STYLE,
+    OSS_HTTPS,
+    OBS_ENDPOINT,
+    OBS_HTTPS,
+    COS_REGION,
+    COS_DOMAIN,
+    COS_HTTPS,
+    GS_ENDPOINT,
+    EXCLUSIVE_CREATE,
+)
 """Options of a catalog for access to its object store; none of them is secret."""
 _KEYS = (
     Key("warehouse", TEXT),
@@ -47,6 +71,16 @@ _KEYS = (
     Key(S3_ENDPOINT, TEXT),
     Key(S3_REGION, TEXT),
     Key(S3_PATH_STYLE, BOOL),
+    Key(OSS_ENDPOINT, TEXT),
+    Key(OSS_PATH_STYLE, BOOL),
+    Key(OSS_HTTPS, BOOL),
+    Key(OBS_ENDPOINT, TEXT),
+    Key(OBS_HTTPS, BOOL),
+    Key(COS_REGION, TEXT),
+    Key(COS_DOMAIN, TEXT),
+    Key(COS_HTTPS, BOOL),
+    Key(GS_ENDPOINT, TEXT),
+    Key(EXCLUSIVE_CREATE, TEXT),
 )
 CATALOG_REGISTRY: dict[str, Key] = {key.name: key for key in _KEYS}
 TABLE_DEFAULT_PREFIX = "table-default."
@@ -59,6 +93,22 @@ _LOCKING = ("jdbc", "hive")
 """Metastores with locks, which their catalogs may take."""
 _NOT_SECRET = ("token.provider", "data-token.enabled")
 _SECRETS = ("secret", "password", "token", "access-key", "access.key", "accesskey", "authorization")
+_VARIABLES = {
+    "token": "DREDGE_REST_TOKEN or DREDGE_REST_TOKEN_FILE",
+    "fs.oss.accesskeyid": "OSS_ACCESS_KEY_ID",
+    "fs.oss.accesskeysecret": "OSS_ACCESS_KEY_SECRET",
+    "fs.oss.securitytoken": "OSS_SESSION_TOKEN",
+    "fs.obs.access.key": "OBS_ACCESS_KEY_ID",
+    "fs.obs.secret.key": "OBS_SECRET_ACCESS_KEY",
+    "fs.obs.session.token": "OBS_SECURITY_TOKEN",
+    "fs.cosn.userinfo.secretid": "COSN_SECRET_ID",
+    "fs.cosn.userinfo.secretkey": "COSN_SECRET_KEY",
+    "fs.cosn.userinfo.sessiontoken": "COSN_SESSION_TOKEN",
+    "s3.access-key": "AWS_ACCESS_KEY_ID",
+    "s3.secret-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session.token": "AWS_SESSION_TOKEN",
+}
+"""Environment variables that replace options which are secrets, by option in lower case."""
 _SECRET_HEADERS = ("cookie", "credential", "api-key", "apikey")
 
 
@@ -83,8 +133,9 @@ class CatalogOptions:
         for name, value in self._raw.items():
             words = (*_SECRETS, *(_SECRET_HEADERS if name.startswith(HEADER_PREFIX) else ()))
             if name not in _NOT_SECRET and any(word in name.lower() for word in words):
-                variable = "; set DREDGE_REST_TOKEN or DREDGE_REST_TOKEN_FILE instead" if name == "token" else ""
-                raise InvalidOption(name, "***", f"secrets from the environment only{variable}")
+                variable = _VARIABLES.get(name.lower(), "")
+                advice = f"; set {variable} instead" if variable else ""
+                raise InvalidOption(name, "***", f"secrets from the environment only{advice}")
             if name in CATALOG_REGISTRY:
                 self._values[name] = parse_value(CATALOG_REGISTRY[name], value)
             elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX)):

@@ -1,4 +1,4 @@
-"""Files in an object store (S3; Google's and Azure's stores through the same calls), published by conditional puts.
+"""Files in an object store (S3 and compatible stores, Google's and Azure's), published by conditional puts.
 
 Object stores have no folders: a folder is the common prefix of the keys below it. A folder that must exist while it is
 empty (a new database) contains an empty object. An object is never partially visible.
@@ -12,11 +12,11 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -28,13 +28,23 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
-from lsm_core.errors import CorruptFile, InvalidOption, StorageRefused, UnsupportedFeature, is_panic
-from lsm_core.options.catalog_options import S3_ENDPOINT, S3_PATH_STYLE, S3_REGION, STORAGE_OPTIONS
+from lsm_core.errors import CorruptFile, StorageRefused, UnsupportedFeature, is_panic
+from lsm_core.options.catalog_options import EXCLUSIVE_CREATE, S3_ENDPOINT, STORAGE_OPTIONS
 from lsm_core.storage import file_io
 from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, require_size
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
-from lsm_core.storage.store_keys import KeySource
+from lsm_core.storage.store_keys import KeySource, StoreKeys
+from lsm_core.storage.store_settings import (
+    PROVIDERS,
+    S3_SCHEMES,
+    CreationMode,
+    StoreSettings,
+    creation_mode,
+    possible_modes,
+    require_valid,
+    settings_of,
+)
 
 PART_BYTES: Final = 8 << 20
 """Objects of at least this size (bytes) are sent in parts while they are written."""
@@ -117,6 +127,21 @@ def _error_text(error: BaseException) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
+@dataclass(frozen=True)
+class _Bucket:
+    """Connection to one bucket.
+
+    Attributes:
+        store: the library's store.
+        mode: request by which objects are created exclusively.
+        creating: store whose puts carry the provider's header against replacing, or None.
+    """
+
+    store: Any
+    mode: CreationMode
+    creating: Any = None
+
+
 class ObjectStoreFileIO:
     """FileIO for object stores: paths are full addresses (``s3://bucket/folder/file``) of any bucket.
 
@@ -127,42 +152,52 @@ class ObjectStoreFileIO:
     Attributes:
         options: the `STORAGE_OPTIONS` that are set; all further options are ignored.
         keys: source of the access keys instead of the environment, or None.
+        mode: request by which objects are created exclusively.
+
+    Args:
+        options: the catalog's options.
+        keys: source of the access keys, or None for the environment.
+        scheme: scheme of the warehouse's address, which decides the default of `mode`.
 
     Raises:
         InvalidOption: an option has an invalid value.
     """
 
-    def __init__(self, options: Mapping[str, str] | None = None, keys: KeySource | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, str] | None = None, keys: KeySource | None = None, scheme: str = "s3"
+    ) -> None:
         self.keys = keys
         self.options = {key: str(value) for key, value in (options or {}).items() if key in STORAGE_OPTIONS}
-        endpoint = self.options.get(S3_ENDPOINT)
-        if endpoint is not None and urlsplit(endpoint).scheme not in ("http", "https"):
-            raise InvalidOption(S3_ENDPOINT, endpoint, "an address like https://s3.example.com")
-        if self.options.get(S3_PATH_STYLE, "true").lower() not in ("true", "false"):
-            raise InvalidOption(S3_PATH_STYLE, self.options[S3_PATH_STYLE], "true or false")
-        self._stores: dict[str, Any] = {}
+        require_valid(self.options)
+        self.mode = creation_mode(scheme, self.options)
+        self._buckets: dict[str, _Bucket] = {}
         self._lock = threading.Lock()
 
     @property
     def guarantee(self) -> Guarantee:
-        """Conditional put: the store refuses to create an existing object."""
-        return Guarantee.CONDITIONAL_PUT
+        """Conditional put, unless the store is not known to refuse the creation of an existing object."""
+        return Guarantee.NONE if self.mode is CreationMode.NONE else Guarantee.CONDITIONAL_PUT
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectStoreFileIO) and (self.options, self.keys) == (other.options, other.keys)
+        return isinstance(other, ObjectStoreFileIO) and self.__getstate__() == other.__getstate__()
 
     def __hash__(self) -> int:
-        return hash(("object store", *sorted(self.options.items())))
+        return hash(("object store", self.mode, *sorted(self.options.items())))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "keys": self.keys}
+        return {"options": self.options, "keys": self.keys, "mode": self.mode}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.options, self.keys = state["options"], state["keys"]
-        self._stores, self._lock = {}, threading.Lock()
+        self.options, self.keys, self.mode = state["options"], state["keys"], state["mode"]
+        self._buckets, self._lock = {}, threading.Lock()
 
     def _at(self, path: str) -> tuple[Any, str]:
-        """Return the store of the object address ``path``, and the object's key within this store.
+        """Return the library's store of the object address ``path``, and the object's key within this store."""
+        bucket, key = self._bucket_at(path)
+        return bucket.store, key
+
+    def _bucket_at(self, path: str) -> tuple[_Bucket, str]:
+        """Return the bucket of the object address ``path``, and the object's key within this bucket.
 
         Raises:
             CorruptFile: the path is not an address of an object store.
@@ -180,17 +215,16 @@ class ObjectStoreFileIO:
                     path, f"{reason}: start a new process (multiprocessing: 'spawn' or 'forkserver')", "reach"
                 )
             _processes.add(os.getpid())
-        scheme, _, authority = place.partition("://")
         key = path[len(place) :]
         with self._lock:
-            store = self._stores.get(place)
-            if store is None:
-                store = self._stores[place] = self._connect_or_refuse(place, scheme, authority)
-        return store, key.strip("/")
+            bucket = self._buckets.get(place)
+            if bucket is None:
+                bucket = self._buckets[place] = self._connect_or_refuse(place)
+        return bucket, key.strip("/")
 
-    def _connect_or_refuse(self, place: str, scheme: str, authority: str) -> Any:
+    def _connect_or_refuse(self, place: str) -> _Bucket:
         try:
-            return self._connect(place, scheme, authority)
+            return self._connect(place)
         except BaseException as error:  # a panic of the library is not an Exception
             if not (isinstance(error, BaseError | ValueError) or is_panic(error)):
                 raise
@@ -198,38 +232,46 @@ class ObjectStoreFileIO:
                 place, f"its address or settings cannot be used: {_error_text(error)}", "reach"
             ) from error
 
-    def _connect(self, place: str, scheme: str, authority: str) -> Any:
-        connect: Any = from_url  # its overloads list the settings of each kind of store
+    def _connect(self, place: str) -> _Bucket:
+        settings = settings_of(place, self.options, os.environ)
+        client: dict[str, Any] = {"timeout": _TIMEOUT}
+        if settings.allows_http:
+            client["allow_http"] = True
         common: dict[str, Any] = {
             "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_TIMEOUT},
-            "client_options": {"timeout": _TIMEOUT},
+            **({"config": settings.config} if settings.config else {}),
+            **self._credentials(place, settings),
         }
-        if scheme not in ("s3", "s3a"):
+        connect: Any = from_url  # its overloads list the settings of each kind of store
+        mode = creation_mode(place.partition("://")[0], self.options)
+        store = connect(settings.url, client_options=client, **common)
+        if not settings.creation_headers:
+            return _Bucket(store, mode)
+        client["default_headers"] = settings.creation_headers
+        return _Bucket(store, mode, connect(settings.url, client_options=client, **common))
+
+    def _credentials(self, place: str, settings: StoreSettings) -> dict[str, Any]:
+        """Return the argument that gives the library its keys; empty if the library finds them itself.
+
+        Raises:
+            StorageRefused: the environment has no keys, or the store cannot take keys from a catalog server.
+        """
+        scheme = place.partition("://")[0]
+        if scheme not in (*S3_SCHEMES, *PROVIDERS):
             if self.keys is not None:
                 raise StorageRefused(place, f"keys from a catalog server are not supported for {scheme}://", "reach")
-            return connect(place, **common)
-        endpoint = self.options.get(S3_ENDPOINT)
-        address = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
-        if address and urlsplit(address).scheme not in ("http", "https"):
-            variable = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
-            raise InvalidOption(variable, address, "an address with its scheme, like https://s3.example.com")
-        if self.keys is None:
-            _require_keys(place, address)
-        else:
-            common["credential_provider"] = partial(_renewed_keys, self.keys)
-        config: dict[str, Any] = {}
-        if S3_REGION in self.options:
-            config["region"] = self.options[S3_REGION]
-        if self.options.get(S3_PATH_STYLE, "true").lower() == "false":
-            config["virtual_hosted_style_request"] = True
-            if endpoint is not None:  # the library expects the bucket as first part of the host
-                parts = urlsplit(endpoint)
-                endpoint = f"{parts.scheme}://{authority}.{parts.netloc}"
-        if endpoint is not None:
-            config["endpoint"] = endpoint
-        if address.startswith("http://"):
-            common["client_options"] = {**common["client_options"], "allow_http": True}
-        return connect(f"s3://{authority}", config=config, **common)
+            return {}
+        if self.keys is not None:
+            return {"credential_provider": partial(_renewed_keys, self.keys)}
+        if settings.keys is not None:
+            return {"credential_provider": partial(_as_credential, settings.keys)}
+        if scheme in PROVIDERS:
+            provider = PROVIDERS[scheme]
+            names = f"{provider.key_variables[0]} and {provider.secret_variables[0]}"
+            raise StorageRefused(place, f"the environment has no keys: set {names}", "reach")
+        endpoint = self.options.get(S3_ENDPOINT) or os.environ.get("AWS_ENDPOINT_URL_S3")
+        _require_keys(place, endpoint or os.environ.get("AWS_ENDPOINT_URL", ""))
+        return {}
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -297,8 +339,8 @@ class ObjectStoreFileIO:
 
         An existing name causes FileExistsError on closing, or before the first part is sent.
         """
-        store, key = self._at(path)
-        return ObjectOutputFile(store, key, path)
+        bucket, key = self._bucket_at(path)
+        return ObjectOutputFile(bucket, key, path)
 
     def write_exclusive(self, path: str, data: bytes) -> bool:
         """Put the object unless it exists; after a lost response, the object's writer id shows its creator.
@@ -306,8 +348,28 @@ class ObjectStoreFileIO:
         Returns:
             False if the object exists.
         """
-        store, key = self._at(path)
-        return _put_new(store, key, path, data)
+        bucket, key = self._bucket_at(path)
+        return _put_new(bucket, key, path, data)
+
+    def tested_modes(self, folder: str) -> list[CreationMode]:
+        """Return the modes of exclusive creation that the store honours, tested with small objects.
+
+        Args:
+            folder: address of a folder for the objects, which are deleted afterwards.
+        """
+        scheme, honoured = place_of(folder).partition("://")[0], []
+        for mode in possible_modes(scheme):
+            other = ObjectStoreFileIO({**self.options, EXCLUSIVE_CREATE: mode}, self.keys, scheme)
+            path = f"{folder.rstrip('/')}/.dredge-{mode}-{uuid.uuid4().hex[:8]}"
+            try:
+                if other.write_exclusive(path, b"1") and not other.write_exclusive(path, b"2"):
+                    honoured.append(mode)
+            except OSError:  # the store does not know the request
+                continue
+            finally:
+                with suppress(OSError, StorageRefused):
+                    self.delete(path)
+        return honoured
 
     def overwrite(self, path: str, data: bytes, durable: bool = True) -> None:
         """Put the object; readers see either the old or the new content."""
@@ -418,8 +480,8 @@ class ObjectOutputFile:
     before the first part is sent. This is enough, because two writers never choose the same name.
     """
 
-    def __init__(self, store: Any, key: str, path: str) -> None:
-        self.path, self._store, self._key = path, store, key
+    def __init__(self, bucket: _Bucket, key: str, path: str) -> None:
+        self.path, self._bucket, self._store, self._key = path, bucket, bucket.store, key
         self._buffer: list[bytes] = []
         self._buffered_bytes = self._length = 0
         self._parts: Any = None
@@ -482,7 +544,7 @@ class ObjectOutputFile:
         if self._closed:
             return
         self._closed, last = True, self._take_buffer()
-        if self._parts is None and _is_taken_by_other(self._store, self._key, self.path, last):
+        if self._parts is None and _is_taken_by_other(self._bucket, self._key, self.path, last):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
         if self._parts is None:
             return
@@ -517,8 +579,11 @@ class ObjectOutputFile:
 
 
 def _renewed_keys(source: KeySource) -> dict[str, Any]:
-    """Return the keys of a source in the form that the library expects."""
-    keys = source.keys()
+    return _as_credential(source.keys())
+
+
+def _as_credential(keys: StoreKeys) -> dict[str, Any]:
+    """Return keys in the form that the library expects."""
     return {
         "access_key_id": keys.access_key,
         "secret_access_key": keys.secret_key,
@@ -567,14 +632,14 @@ def _exists(store: Any, key: str) -> bool:
     return True
 
 
-def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
+def _is_taken_by_other(bucket: _Bucket, key: str, path: str, data: bytes) -> bool:
     """Create an object, and return whether its name was already taken by another writer's object.
 
     After an error, the object is removed in case the store created it; this is safe only for a name that no other
     writer uses.
 
     Args:
-        store: store of the bucket.
+        bucket: the bucket.
         key: key of the object in the bucket.
         path: address of the object, for messages.
         data: content of the object.
@@ -583,9 +648,9 @@ def _is_taken_by_other(store: Any, key: str, path: str, data: bytes) -> bool:
         True if another writer's object exists, so that nothing was created.
     """
     try:
-        return not _put_new(store, key, path, data)
+        return not _put_new(bucket, key, path, data)
     except BaseException:
-        _remove_own(store, key)
+        _remove_own(bucket.store, key)
         raise
 
 
@@ -595,13 +660,15 @@ def _remove_own(store: Any, key: str) -> None:
         obstore.delete(store, key)
 
 
-def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
+def _put_new(bucket: _Bucket, key: str, path: str, data: bytes) -> bool:
     """Create an object that must not exist yet.
+
+    A store without conditional puts is asked for the object before; only a lock excludes another writer in between.
 
     The library repeats a put whose response was lost. Then the store reports this writer's own object as existing.
 
     Args:
-        store: store of the bucket.
+        bucket: the bucket.
         key: key of the object in the bucket.
         path: address of the object, for messages.
         data: content of the object.
@@ -613,10 +680,20 @@ def _put_new(store: Any, key: str, path: str, data: bytes) -> bool:
         StorageRefused: nothing was created.
         OSError: the outcome is unknown.
     """
-    writer_id = uuid.uuid4().hex
+    writer_id, store = uuid.uuid4().hex, bucket.store
+    is_conditional = bucket.mode is CreationMode.IF_NONE_MATCH
     with _step("put new", path, "create"), _bucket_missing(path):
+        if bucket.mode is CreationMode.NONE and _exists(store, key):
+            return False
         try:
-            obstore.put(store, key, data, mode="create", use_multipart=False, attributes={_WRITER: writer_id})
+            obstore.put(
+                bucket.creating or store,
+                key,
+                data,
+                mode="create" if is_conditional else "overwrite",
+                use_multipart=False,
+                attributes={_WRITER: writer_id},
+            )
         except (AlreadyExistsError, PreconditionError):
             try:
                 return _writer_of(store, key) == writer_id

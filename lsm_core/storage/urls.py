@@ -15,9 +15,9 @@ from lsm_core.storage.store_keys import KeySource
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _AUTHORITY = re.compile(r"^[^:]+:(//[^/]*)?")
-OBJECT_STORES: Final = ("s3", "s3a", "gs", "abfs", "abfss")
-"""URL schemes of object stores; S3 is tested against a server, Google's and Azure's stores only share its code."""
-_S3: Final = ("s3", "s3a", "gs")
+OBJECT_STORES: Final = ("s3", "s3a", "oss", "obs", "cosn", "cos", "gs", "abfs", "abfss")
+"""URL schemes of object stores."""
+_AZURE: Final = ("abfs", "abfss")
 
 
 def file_io_for(
@@ -57,7 +57,7 @@ def file_io_for(
             ObjectStoreFileIO,
         )  # imported late: the library is slow to import, and most tables are on a disk
 
-        return ObjectStoreFileIO(options, keys), _address(scheme, text)
+        return ObjectStoreFileIO(options, keys, scheme), _address(scheme, text)
     if scheme != "file":
         accepted = ", ".join(f"{scheme_name}://" for scheme_name in ("file", *OBJECT_STORES))
         raise UnsupportedFeature(f"warehouse on '{scheme}' storage ({text}); accepted: local paths, {accepted}")
@@ -72,7 +72,7 @@ def file_io_for(
 def _address(scheme: str, text: str) -> str:
     """Return an address in canonical form: scheme in lower case, no trailing slash, no empty part."""
     authority, _, path = text.partition(":")[2].removeprefix("//").partition("/")
-    if "@" in authority and (scheme in _S3 or ":" in authority):
+    if "@" in authority and (scheme not in _AZURE or ":" in authority):
         raise InvalidOption(
             "warehouse", f"{scheme}://***", "an address without keys: secrets come from the environment only"
         )

@@ -24,9 +24,16 @@ from lsm_core.storage import (
     delete_files,
     file_io_for,
 )
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import PROVIDER_KEYS, S3Server
 
-KINDS = ("local", "faulty", "recording", "s3")
+OTHER_STORES = ("oss", "oss-locked", "obs", "cosn")
+"""Stores that share S3's code: all tests with each are soak tests."""
+KINDS = (
+    *("local", "faulty", "recording", "s3"),
+    *(pytest.param(kind, marks=pytest.mark.soak) for kind in OTHER_STORES),
+)
+GUARANTEES = {"s3": Guarantee.CONDITIONAL_PUT, "oss": Guarantee.CONDITIONAL_PUT, "cosn": Guarantee.CONDITIONAL_PUT}
+GUARANTEES |= {"oss-locked": Guarantee.NONE, "obs": Guarantee.NONE}
 
 
 class Place(NamedTuple):
@@ -36,11 +43,17 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     kind = request.param
     if kind == "s3":
         server: S3Server = request.getfixturevalue("s3")
         return Place(kind, *file_io_for(f"{server.bucket()}/house", server.options))
+    if kind in OTHER_STORES:
+        for name, value in PROVIDER_KEYS.items():
+            monkeypatch.setenv(name, value)
+        server, scheme = request.getfixturevalue("s3"), kind.removesuffix("-locked")
+        mode = "forbid-overwrite" if kind in ("oss", "cosn") else ""
+        return Place(kind, *file_io_for(f"{server.bucket(scheme)}/house", server.provider_options(scheme, mode)))
     local = LocalFileIO()
     wrapped: FileIO = {"local": local, "faulty": FaultyFileIO(local), "recording": RecordingFileIO(local)}[kind]
     return Place(kind, wrapped, str(tmp_path))
@@ -52,8 +65,7 @@ def names(place: Place, folder: str = "") -> list[str]:
 
 def test_it_keeps_the_protocol_and_names_its_guarantee(place: Place) -> None:
     assert isinstance(place.io, FileIO)
-    expected = Guarantee.CONDITIONAL_PUT if place.kind == "s3" else Guarantee.EXCLUSIVE_CREATE
-    assert place.io.guarantee is expected
+    assert place.io.guarantee is GUARANTEES.get(place.kind, Guarantee.EXCLUSIVE_CREATE)
 
 
 def test_it_travels_between_processes_with_all_that_it_needs(place: Place) -> None:
@@ -145,6 +157,8 @@ def test_exclusive_creation_is_refused_for_a_taken_name_and_leaves_no_draft(plac
 
 
 def test_of_many_writers_exactly_one_creates_the_file(place: Place) -> None:
+    if place.io.guarantee is Guarantee.NONE:
+        return  # commits need a lock, which test_provider_stores asks for
     with ThreadPoolExecutor(4) as pool:
         for attempt in range(5):
             path = f"{place.root}/snapshot-{attempt}"
@@ -218,7 +232,7 @@ def test_an_empty_folder_is_seen_until_it_is_deleted(place: Place) -> None:
 def test_renaming_never_replaces_and_is_refused_where_it_would_be_copying(place: Place) -> None:
     for name in ("a", "b", "d/x"):
         place.io.overwrite(f"{place.root}/{name}", b"1")
-    if place.kind == "s3":
+    if place.kind in ("s3", *OTHER_STORES):
         with pytest.raises(UnsupportedFeature, match=f"renaming in an object store.*{place.root}/d"):
             place.io.rename(f"{place.root}/d", f"{place.root}/e")
         assert names(place) == ["a", "b", "d"]

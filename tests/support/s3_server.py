@@ -28,6 +28,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_REGION": "us-east-1"}
 _UNKNOWN_KEY = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+PROVIDER_KEYS = {
+    "OSS_ACCESS_KEY_ID": "tests",
+    "OSS_ACCESS_KEY_SECRET": "tests",
+    "OBS_ACCESS_KEY_ID": "tests",
+    "OBS_SECRET_ACCESS_KEY": "tests",
+    "COSN_SECRET_ID": "tests",
+    "COSN_SECRET_KEY": "tests",
+}
+"""Keys of the providers whose stores the server stands for."""
 
 
 class Application:
@@ -62,6 +71,10 @@ class Application:
             if failure is not None and failure["mode"] == "before":
                 return self._refuse(start_response)
             answer: list[Any] = []
+            refusal = _provider_refusal(method, path, environ)
+            if refusal is not None:
+                start_response(refusal[0], [("Content-Length", str(len(refusal[1])))])
+                return [refusal[1]]
             parts = self._served(environ, lambda *told: answer.append(told))
             data = b"".join(parts)
             close = getattr(parts, "close", None)
@@ -96,6 +109,33 @@ class Application:
                 data = json.dumps(_with_prefix(path.rpartition("/")[2], **json.loads(body))).encode()
         start_response("200 OK", [("Content-Length", str(len(data))), ("Content-Type", "application/json")])
         return data
+
+
+def _provider_refusal(method: str, path: str, environ: dict[str, Any]) -> tuple[str, bytes] | None:
+    """Answer a conditional put as the provider of the bucket does, or return None to execute the request.
+
+    Buckets `oss-...` and `cosn-...` do not implement If-None-Match but have a header of their own. Buckets `obs-...`
+    ignore If-None-Match.
+    """
+    bucket, _, key = path.strip("/").partition("/")
+    provider = bucket.partition("-")[0]
+    if method != "PUT" or provider not in ("oss", "cosn", "obs"):
+        return None
+    if provider == "obs":
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+    elif "HTTP_IF_NONE_MATCH" in environ:
+        return "501 Not Implemented", b"<Error><Code>NotImplemented</Code></Error>"
+    header = {"oss": "HTTP_X_OSS_FORBID_OVERWRITE", "cosn": "HTTP_X_COS_FORBID_OVERWRITE"}.get(provider, "")
+    if environ.get(header) == "true" and key and key in _keys_of(bucket):
+        return "409 Conflict", b"<Error><Code>FileAlreadyExists</Code></Error>"
+    return None
+
+
+def _keys_of(bucket: str) -> Any:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_bucket(bucket).keys
 
 
 def _with_prefix(verb: str, bucket: str, prefix: str, to: str = "") -> dict[str, str]:
@@ -146,11 +186,17 @@ class S3Server:
         """Catalog options for the server."""
         return {"s3.endpoint": self.endpoint, "s3.path.style.access": "true"}
 
-    def bucket(self) -> str:
-        """Create an empty bucket and return its address."""
-        name = f"b{uuid.uuid4().hex[:12]}"
+    def bucket(self, scheme: str = "s3") -> str:
+        """Create an empty bucket and return its address; the scheme's provider decides about conditional puts."""
+        name = f"{'b' if scheme == 's3' else f'{scheme}-'}{uuid.uuid4().hex[:12]}"
         self._ask("PUT", f"/{name}")
-        return f"s3://{name}"
+        return f"{scheme}://{name}"
+
+    def provider_options(self, scheme: str, mode: str = "") -> dict[str, str]:
+        """Catalog options for the server as a store of another provider."""
+        endpoint = {"oss": "fs.oss.endpoint", "obs": "fs.obs.endpoint"}.get(scheme, "fs.cosn.bucket.endpoint_suffix")
+        options = {endpoint: self.endpoint, "s3.path.style.access": "true"}
+        return {**options, "dredge.exclusive-create": mode} if mode else options
 
     def requests(self) -> list[dict[str, Any]]:
         """Return the requests since the last call, in the order of execution."""

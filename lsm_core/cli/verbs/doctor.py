@@ -41,7 +41,10 @@ _PACKAGES: Final = {
     "dagster-webserver": "its pages",
     "great-expectations": "the check 'expectations'",
 }
-_VARIABLES: Final = re.compile(r"(DREDGE|AWS|DAGSTER)_\w+|JAVA_HOME|SPARK_HOME|PYSPARK_PYTHON|TZ|TMPDIR")
+_VARIABLES: Final = re.compile(
+    r"(DREDGE|AWS|OSS|ALIBABA_CLOUD|OBS|COSN|TENCENTCLOUD|AZURE|GOOGLE|DAGSTER)_\w+"
+    r"|JAVA_HOME|SPARK_HOME|PYSPARK_PYTHON|TZ|TMPDIR"
+)
 _SECRETS: Final = ("PASSWORD", "SECRET", "TOKEN", "KEY", "WEBHOOK", "SMTP")
 
 
@@ -252,6 +255,8 @@ def _check_storage(file_io: FileIO, root: str) -> Iterator[Finding]:
     if again or content != b"doctor":
         text = f"{root}: an existing file was created again, so commits of two processes would overwrite each other"
         yield Finding("exclusive creation", FindingVerdict.FAIL, text)
+    elif file_io.guarantee.value == "none":
+        yield Finding("exclusive creation", FindingVerdict.WARN, _unsafe_creation_text(file_io, root))
     else:
         yield Finding(
             "exclusive creation",
@@ -274,6 +279,20 @@ def _check_storage(file_io: FileIO, root: str) -> Iterator[Finding]:
             else f"within {_SKEW_MS // 1000} s of the store's"
         )
         yield Finding("clock", verdict, text)
+
+
+def _unsafe_creation_text(file_io: FileIO, root: str) -> str:
+    """Return what commits need on a store without exclusive creation, and the option that a test allows."""
+    from lsm_core.options.catalog_options import EXCLUSIVE_CREATE
+    from lsm_core.storage.object_store import CreationMode, ObjectStoreFileIO
+
+    text = "Dredge does not rely on the store to refuse the creation of an existing object, so commits need a lock"
+    modes = file_io.tested_modes(root) if isinstance(file_io, ObjectStoreFileIO) else []
+    if modes:
+        text += f"; this store refused it in a test: {EXCLUSIVE_CREATE} = {modes[0]} makes commits exclusive"
+    if CreationMode.FORBID_OVERWRITE in modes[:1]:
+        text += " (not in buckets with versions)"
+    return text
 
 
 def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
