@@ -18,7 +18,6 @@ import yaml
 
 from dredge.checks import merged_view
 from dredge.orchestration.ops import layout_ops
-from dredge.orchestration.ops.layout_ops import VerifyVerdict
 from dredge.orchestration.sensors.table_states import evaluate_states
 from dredge.platform_core import names
 from dredge.platform_core.obstacles import find_blocking_failure, find_failed_checks
@@ -44,6 +43,7 @@ from tests.support.platform import (
     open_house,
     sabotage,
 )
+from tests.support.samples import sample
 
 KINDS = ("drop", "revive", "swap")
 MART = "mart"
@@ -130,25 +130,6 @@ def test_sabotage_after_publishing_fails_the_check_and_blocks(
             f"undo: `dredge undo shop.orders {run} --allow-changes -w {tmp_path / 'wh'}`, then execute this" in output
         )
         assert table.tags()["before-compaction-6"].snapshot.id == 5
-
-
-@pytest.mark.spark
-@pytest.mark.usefixtures("spark")
-@kinds("swap")
-def test_the_second_path_in_spark_sees_the_sabotage_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    with house_with_backlog(tmp_path, "spark") as house:
-        monkeypatch.setattr(
-            layout_ops, "_compare_snapshots", lambda *_: VerifyVerdict(ok=True, level="V1", text="looked away")
-        )
-        between_record_and_check(house, monkeypatch, kind)
-        result = house.execute("both")
-        assert not result.success
-        passed, text = evaluations(result)["merged_view_unchanged"]
-        assert not passed
-        assert "snapshots 5 and 6 differ in bucket-0" in text
-        assert materialised(result) == {"orders_layout"}
 
 
 @kinds("drop")
@@ -481,7 +462,10 @@ def by_acceptance(table: Table, run: str) -> None:
 
 
 @pytest.mark.usefixtures("_pages_without_checksums")
-@pytest.mark.parametrize("repair", [by_undo, by_rollback, by_rollback_as_latest, by_acceptance])
+@pytest.mark.parametrize(
+    "repair",
+    sample([by_undo, by_rollback, by_rollback_as_latest, by_acceptance], (by_undo, by_acceptance).__contains__),
+)
 def test_a_repair_ends_the_block_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[Table, str], None]
 ) -> None:
@@ -553,7 +537,9 @@ def _run_named_command(text: str) -> None:
 
 
 @pytest.mark.usefixtures("_pages_without_checksums")
-@pytest.mark.parametrize("how", ["other size", "other rows", "truncated", "lost"])
+@pytest.mark.parametrize(
+    "how", sample(["other size", "other rows", "truncated", "lost"], ("other rows", "lost").__contains__)
+)
 def test_the_command_that_the_check_names_leads_back_to_green(tmp_path: Path, how: str) -> None:
     table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
     commit(table, 5)
@@ -581,7 +567,13 @@ def by_undo_after_expiry(table: Table, run: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", pytest.param("truncated", marks=pytest.mark.soak)])
-@pytest.mark.parametrize("repair", [by_rollback, by_rollback_as_latest, by_acceptance, by_undo_after_expiry])
+@pytest.mark.parametrize(
+    "repair",
+    sample(
+        [by_rollback, by_rollback_as_latest, by_acceptance, by_undo_after_expiry],
+        (by_rollback_as_latest, by_undo_after_expiry).__contains__,
+    ),
+)
 def test_an_unreadable_output_is_repaired_for_good(
     tmp_path: Path, repair: Callable[[Table, str], None], how: str
 ) -> None:
@@ -673,9 +665,8 @@ def _damage_index(path: Path, how: str) -> None:
     "how",
     [
         "other rows",
-        "truncated",
         "lost",
-        *(pytest.param(how, marks=pytest.mark.soak) for how in ("checksum", "other version", "empty")),
+        *(pytest.param(how, marks=pytest.mark.soak) for how in ("truncated", "checksum", "other version", "empty")),
     ],
 )
 def test_a_damaged_index_of_deletion_vectors_leads_back_to_green(

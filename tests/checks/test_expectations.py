@@ -123,24 +123,6 @@ def test_the_policy_says_which_rows_are_looked_at_and_without_spark_it_is_the_sa
     assert asked == [spark if where == "spark" else None, None]
 
 
-@pytest.mark.soak
-def test_all_rows_are_looked_at_in_spark_and_keys_are_named_alike(tmp_path: Path, spark: object) -> None:
-    table = keyed_table(tmp_path / "wh")
-    commit(table, 3)
-    warehouse = WarehouseResource(path=str(tmp_path / "wh"))
-    declared = [Expectation(type="expect_column_values_to_be_between", kwargs={"column": "id", "max_value": 97})]
-    card = warehouse.card("shop.orders")
-    here = suite_result(warehouse, card, declared)
-    there = suite_result(warehouse, card, declared, SparkResource(runner="spark"))
-    assert (here.passed, here.description) == (there.passed, there.description) == (False, here.description)
-    assert "2 unexpected rows" in str(here.description)
-    for item in (here, there):
-        listed = str((item.metadata or {})["keys that break an expectation"].value)
-        assert "id=98" in listed and "id=99" in listed and "dt=a" in listed
-    assert (there.metadata or {})["rows looked at"].value == 100
-    assert (there.metadata or {})["checked rows"].value == "all its rows, in Spark"
-
-
 def test_a_rule_s_severity_is_in_the_suite_s_meta_and_a_rule_of_the_policy_replaces_that_of_the_schema() -> None:
     entries = """
 tables:

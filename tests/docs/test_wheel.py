@@ -95,6 +95,7 @@ def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, 
     assert "db.t</button>" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.soak
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """The tests of the wheel thus hold for an installation from source, whose folders are no links."""
     build = [sys.executable, "-m", "hatchling", "build", "-d"]
@@ -132,6 +133,7 @@ def test_every_verb_has_its_help(python: Path, tmp_path: Path, environment: dict
     assert {name: outcome for name, outcome in outcomes.items() if outcome != [0, True]} == {}
 
 
+@pytest.mark.soak
 def test_a_table_lives_by_the_command_alone(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     """Creation, writes, compaction, reading and checks, without a line of Python."""
     (tmp_path / "warehouse").mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,27 @@ def java_session() -> Iterator[JavaPaimon]:
         missing(f"Java Paimon: {error}")
     yield peer
     peer.close()
+
+
+@pytest.fixture(scope="session")
+def java_of() -> Iterator[Callable[[str], JavaPaimon]]:
+    """Yield a function that returns the JVM of a version of Java Paimon, or skips the test without that version.
+
+    A JVM takes seconds to start and to get warm, so files that need one run in one process (`TOGETHER`) and share it.
+    """
+    running: dict[str, JavaPaimon] = {}
+
+    def start(version: str) -> JavaPaimon:
+        if version not in running:
+            try:
+                running[version] = JavaPaimon(version)
+            except peer_module().PeerMissing as error:
+                pytest.skip(f"NOT TESTED: Java Paimon {version}: {error}")
+        return running[version]
+
+    yield start
+    for peer in running.values():
+        peer.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -129,14 +129,9 @@ def _texts(rows: list[Row], *more: str) -> list[str]:
 
 
 @pytest.fixture
-def peer(version: str) -> Iterator[JavaPaimon]:
+def peer(version: str, java_of: Callable[[str], JavaPaimon]) -> JavaPaimon:
     """A JVM of one version."""
-    try:
-        running = JavaPaimon(version)
-    except peer_module().PeerMissing as error:
-        pytest.skip(f"NOT TESTED: Java Paimon {version}: {error}")
-    yield running
-    running.close()
+    return java_of(version)
 
 
 @pytest.mark.paimon_java

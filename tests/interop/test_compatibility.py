@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from scripts import compatibility
-from tests.support.peers import JavaPaimon, missing, peer_module
+from tests.support.peers import JavaPaimon
 from tests.support.samples import one_in
 
 PAGE = compatibility.PAGE.read_text("utf-8")
@@ -17,14 +16,13 @@ PAGE = compatibility.PAGE.read_text("utf-8")
 @pytest.fixture(
     scope="module", params=["1.4.2", *(pytest.param(v, marks=pytest.mark.soak) for v in ("2.0.0", "2.1-SNAPSHOT"))]
 )
-def java(request: pytest.FixtureRequest) -> Iterator[JavaPaimon]:
+def java(request: pytest.FixtureRequest) -> JavaPaimon:
     """The running JVM of one version."""
-    try:
-        peer = JavaPaimon(request.param)
-    except peer_module().PeerMissing as error:
-        missing(f"Java Paimon {request.param}: {error}")
-    yield peer
-    peer.close()
+    if request.param == "1.4.2":
+        peer: JavaPaimon = request.getfixturevalue("java_session")
+    else:
+        peer = request.getfixturevalue("java_of")(request.param)
+    return peer
 
 
 @pytest.mark.paimon_java

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,18 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata import manifests, snapshots
-from tests.support.peers import JavaPaimon, peer_module
+from tests.support.peers import JavaPaimon
 
 FIELDS = pa.schema([("p", pa.int32()), ("q", pa.string()), ("v", pa.int64())])
 VERSION = os.environ.get("DREDGE_PAIMON_VERSION", "2.1-SNAPSHOT")
 
 
 @pytest.fixture(scope="module")
-def newest() -> Iterator[JavaPaimon]:
+def newest(java_of: Callable[[str], JavaPaimon]) -> JavaPaimon:
     """The JVM of Java Paimon 2.1, or of the version that DREDGE_PAIMON_VERSION names."""
     if VERSION.startswith("1."):
         pytest.skip(f"Java Paimon {VERSION} does not sort manifests")
-    try:
-        peer = JavaPaimon(VERSION)
-    except peer_module().PeerMissing as error:
-        pytest.skip(f"NOT TESTED: Java Paimon {VERSION}: {error}")
-    yield peer
-    peer.close()
+    return java_of(VERSION)
 
 
 def layout(table: Table) -> tuple[list[str], list[tuple[int, str]]]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from lsm_core import Catalog
 from tests.golden.cases import Case, cases
 from tests.interop import test_changes, test_golden_tables_go_on, test_random_tables, test_turns
-from tests.support.peers import JavaPaimon, missing, peer_module
+from tests.support.peers import JavaPaimon, missing
 from tests.support.samples import one_in
 
 NEWER = ["2.0.0", pytest.param("2.1-SNAPSHOT", marks=pytest.mark.soak)]
@@ -24,28 +24,10 @@ LIVES = 6
 """Lives of random tables, and of tables written in turns, per version."""
 
 
-@pytest.fixture(scope="module")
-def start_java() -> Iterator[Callable[[str], JavaPaimon]]:
-    """Yield a function that returns the JVM of a version; it is started once per module."""
-    running: dict[str, JavaPaimon] = {}
-
-    def start(version: str) -> JavaPaimon:
-        if version not in running:
-            try:
-                running[version] = JavaPaimon(version)
-            except peer_module().PeerMissing as error:
-                pytest.skip(f"NOT TESTED: Java Paimon {version}: {error}")
-        return running[version]
-
-    yield start
-    for peer in running.values():
-        peer.close()
-
-
 @pytest.fixture(params=NEWER)
-def newer(request: pytest.FixtureRequest, start_java: Callable[[str], JavaPaimon]) -> JavaPaimon:
+def newer(request: pytest.FixtureRequest, java_of: Callable[[str], JavaPaimon]) -> JavaPaimon:
     """The running JVM of one newer version."""
-    peer = start_java(request.param)
+    peer = java_of(request.param)
     version = peer.call("ping")["bundle"]
     if request.param.split("-")[0] not in version:
         missing(f"the JVM of Java Paimon {request.param} runs {version}")

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from lsm_core.maintenance.checks.outcome import CheckLimits
 from lsm_core.metadata import snapshots
 from scripts.compatibility import KINDS, VERSIONS, Kind
 from tests.golden.cases import Case, cases
-from tests.support.peers import JavaPaimon, missing, peer_module
+from tests.support.peers import JavaPaimon, peer_module
 from tests.support.samples import one_in, sample
 
 VERBS = (
@@ -131,17 +131,13 @@ def test_no_golden_table_is_called_damaged(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["session", *(pytest.param(v, marks=pytest.mark.soak) for v in VERSIONS[1:])])
-def java(request: pytest.FixtureRequest) -> Iterator[JavaPaimon]:
+def java(request: pytest.FixtureRequest) -> JavaPaimon:
     """The running JVM of one version; "session" is that of other tests."""
     if request.param == "session":
-        yield request.getfixturevalue("java_session")
-        return
-    try:
-        peer = JavaPaimon(request.param)
-    except peer_module().PeerMissing as error:
-        missing(f"Java Paimon {request.param}: {error}")
-    yield peer
-    peer.close()
+        peer: JavaPaimon = request.getfixturevalue("java_session")
+    else:
+        peer = request.getfixturevalue("java_of")(request.param)
+    return peer
 
 
 def _live(kind: Kind, java: Callable[..., Any], outside: Path) -> bool:

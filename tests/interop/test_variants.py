@@ -15,7 +15,7 @@ import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.errors import UnsupportedFeature
-from tests.support.peers import JavaPaimon, peer_module
+from tests.support.peers import JavaPaimon
 from tests.support.samples import one_in
 
 Java = Callable[..., dict[str, Any]]
@@ -185,11 +185,10 @@ def drawn(random: Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("option", ["variant.shreddingSchema", "variant.inferShreddingSchema"])
-def test_shredded_files_are_read_and_rewritten_as_plain_files(tmp_path: Path, option: str, testrun_uid: str) -> None:
-    try:
-        newest = JavaPaimon(os.environ.get("DREDGE_PAIMON_VERSION", "2.0.0"))
-    except peer_module().PeerMissing as error:
-        pytest.skip(f"NOT TESTED: Java Paimon 2.0.0: {error}")
+def test_shredded_files_are_read_and_rewritten_as_plain_files(
+    tmp_path: Path, option: str, testrun_uid: str, java_of: Callable[[str], JavaPaimon]
+) -> None:
+    newest = java_of(os.environ.get("DREDGE_PAIMON_VERSION", "2.0.0"))
     seed = int(os.environ.get("DREDGE_VARIANTS_SEED") or int(testrun_uid, 16) % 10**6)
     random = Random(seed)
     value = SHAPE if option == "variant.shreddingSchema" else "true"
@@ -207,21 +206,18 @@ def test_shredded_files_are_read_and_rewritten_as_plain_files(tmp_path: Path, op
         listed = newest.call("read", warehouse=str(tmp_path), table=name)["rows"]
         return {row["k"]: tuple(row[name] for name, _ in COLUMNS) for row in listed}
 
-    try:
-        newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
-        expected = read()
-        (path,) = (tmp_path / "db.db" / "t").rglob("bucket-0/*.parquet")
-        assert "typed_value" in str(pq.read_schema(path))
-        plain = table.refresh().to_arrow()
-        catalog = Catalog(str(tmp_path))
-        copy = catalog.create_table("db.plain", Schema(COLUMNS, [], [], {"bucket": "-1"}))
-        copy.write(plain)
-        assert read("db.plain") == expected, f"seed {seed}"
-        table.refresh().write(plain.slice(0, 5))
-        table.refresh().compact(full=True)
-        assert read() == expected, f"seed {seed}"
-        (split,) = table.refresh().plan_scan()
-        assert "typed_value" not in str(pq.read_schema(f"{table.store.root}/bucket-0/{split.files[0].file_name}"))
-        assert all(check.passed for check in table.refresh().check())
-    finally:
-        newest.close()
+    newest.call("write", warehouse=str(tmp_path), table="db.t", rows=rows, compact="none")
+    expected = read()
+    (path,) = (tmp_path / "db.db" / "t").rglob("bucket-0/*.parquet")
+    assert "typed_value" in str(pq.read_schema(path))
+    plain = table.refresh().to_arrow()
+    catalog = Catalog(str(tmp_path))
+    copy = catalog.create_table("db.plain", Schema(COLUMNS, [], [], {"bucket": "-1"}))
+    copy.write(plain)
+    assert read("db.plain") == expected, f"seed {seed}"
+    table.refresh().write(plain.slice(0, 5))
+    table.refresh().compact(full=True)
+    assert read() == expected, f"seed {seed}"
+    (split,) = table.refresh().plan_scan()
+    assert "typed_value" not in str(pq.read_schema(f"{table.store.root}/bucket-0/{split.files[0].file_name}"))
+    assert all(check.passed for check in table.refresh().check())

@@ -190,6 +190,7 @@ def test_files_go_after_a_conflict_and_stay_when_the_outcome_is_unknown(
     assert table.latest_snapshot() is None
 
 
+@pytest.mark.soak
 def test_a_killed_writer_fails_the_job_and_publishes_nothing(traced: TracedSession, tmp_path: Path) -> None:
     # Many small flushes: the kill finds its writer in the middle of its work also on a busy machine.
     table = make_table(tmp_path, options={"bucket": "1", "write-buffer-size": "256 kb"})

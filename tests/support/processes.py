@@ -9,13 +9,16 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER: Final = (
     (  # the one Spark session
         "tests/spark/",
-        "tests/checks/",
+        "tests/checks/test_checks_on_spark.py",
         "tests/docs/test_spark_blocks.py",
+        "tests/integrations/",
         "tests/platform_core/test_spark_resource.py",
         "tests/security/test_places_and_secrets.py",
         "tests/sql/test_engines_agree.py",
+        "tests/sql/test_invalid_statements.py",
         "tests/sql/test_queries.py",
         "tests/sql/test_spark_door.py",
+        "tests/sql/test_store_assignment.py",
     ),
     (  # pypaimon and pypaimon-rust, which take seconds to import
         "tests/interop/test_both_ways.py",
@@ -27,6 +30,14 @@ TOGETHER: Final = (
         "tests/interop/test_vectors_in_pypaimon.py",
         "tests/interop/test_versions_in_pypaimon.py",
     ),
+    (  # Java Paimon 2.0 and 2.1
+        "tests/interop/test_newer_paimon.py",
+        "tests/interop/test_newer_kinds.py",
+        "tests/interop/test_manifest_sort.py",
+        "tests/interop/test_clustered_keys.py",
+        "tests/interop/test_primary_key_indexes.py",
+        "tests/interop/test_variants.py",
+    ),
     ("tests/locks/", "tests/table/test_jdbc_catalog.py", "tests/interop/test_jdbc_catalogs.py"),  # PostgreSQL
     (  # the S3 server
         "tests/storage/test_file_io.py",
@@ -34,10 +45,12 @@ TOGETHER: Final = (
         "tests/table/test_object_store_tables.py",
         "tests/interop/test_object_store_copies.py",
     ),
+    ("tests/interop/test_rest_catalogs.py",),  # a JVM and a catalog server of its own
+    ("tests/interop/",),  # Java Paimon 1.4: a JVM that has run a while takes a fraction of the time
 )
 """Folders and files whose tests run in one process, because a second server would cost more than it saves."""
 
-SHARED_OUT: Final = ("tests/interop/test_turns.py", "tests/faults/test_side_files.py")
+SHARED_OUT: Final = ("tests/faults/test_side_files.py",)
 """Long files with independent tests; each test is a separate group."""
 
 FIRST: Final = (

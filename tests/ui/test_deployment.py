@@ -67,6 +67,7 @@ def house(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hous
         yield House(root, instance)
 
 
+@pytest.mark.soak
 def test_ticks_runs_and_checks_live_in_postgresql(house: House, home: Path) -> None:
     assert type(house.instance.run_storage).__name__ == "PostgresRunStorage"
     tick = house.tick(names.SORTED_RUN_SENSOR)
