@@ -167,8 +167,8 @@ def _rows_of_java(java: Call) -> list[tuple[Any, ...]]:
     return sorted(((row["p"], row["k"], row["v"]) for row in java("read")["rows"]), key=repr)
 
 
-def _rows_of_dredge(warehouse: Path) -> list[tuple[Any, ...]]:
-    columns = Catalog(str(warehouse)).table("db.t").to_arrow(["p", "k", "v"]).to_pydict()
+def _rows_of_dredge(warehouse: Path, options: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    columns = Catalog(str(warehouse), options).table("db.t").to_arrow(["p", "k", "v"]).to_pydict()
     return sorted(zip(*columns.values(), strict=True), key=repr)
 
 
@@ -200,6 +200,7 @@ def try_kind(kind: Kind, call: JavaPaimon, folder: Path) -> dict[str, str] | str
     """
     warehouse, outside = folder / "wh", folder / "outside"
     outside.mkdir(parents=True)
+    allowed = {"dredge.external-roots": f"{outside}:rw"}
     Catalog(str(warehouse)).create_database("db")
 
     def java(op: str, **arguments: Any) -> dict[str, Any]:
@@ -222,16 +223,16 @@ def try_kind(kind: Kind, call: JavaPaimon, folder: Path) -> dict[str, str] | str
         return str(error).split("\n")[0][:160]
 
     def read() -> str:
-        ours, theirs = _rows_of_dredge(warehouse), _rows_of_java(java)
+        ours, theirs = _rows_of_dredge(warehouse, allowed), _rows_of_java(java)
         return "yes" if ours == theirs else f"differs: {len(ours)} rows, Java {len(theirs)}"
 
     def write() -> str:
-        Catalog(str(warehouse)).table("db.t").write(_arrow_rows(kind, 20), compact=False)
+        Catalog(str(warehouse), allowed).table("db.t").write(_arrow_rows(kind, 20), compact=False)
         return read()
 
     def compact() -> str:
         before = _rows_of_java(java)
-        Catalog(str(warehouse)).table("db.t").compact(full=True)
+        Catalog(str(warehouse), allowed).table("db.t").compact(full=True)
         after = _rows_of_java(java)
         if not before and after:  # readers of this kind see compacted rows only
             return read()
@@ -239,18 +240,18 @@ def try_kind(kind: Kind, call: JavaPaimon, folder: Path) -> dict[str, str] | str
 
     def expire() -> str:
         before = _rows_of_java(java)
-        table = Catalog(str(warehouse)).table("db.t")
+        table = Catalog(str(warehouse), allowed).table("db.t")
         table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=1 << 42)
         table.sweep_trash(now_ms=1 << 42)
         return "yes" if _rows_of_java(java) == before else "differs: Java's rows changed"
 
     def clean() -> str:
         before = _rows_of_java(java)
-        bucket = next(path.parent for path in sorted(warehouse.rglob("bucket-*/*")) if path.is_file())
+        bucket = next(path.parent for path in sorted(folder.rglob("bucket-*/*")) if path.is_file())
         stray = bucket / _STRAY
         stray.write_bytes(b"stray")
         os.utime(stray, (0, 0))
-        table = Catalog(str(warehouse)).table("db.t")
+        table = Catalog(str(warehouse), allowed).table("db.t")
         table.remove_orphan_files(older_than_ms=86_400_000)
         table.sweep_trash(now_ms=1 << 42)
         if stray.exists():

@@ -63,6 +63,7 @@ from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
 from lsm_core.json_text import parse_object
 from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
+from lsm_core.metadata.external_paths import declared_paths
 from lsm_core.metadata.indexes import index_path
 from lsm_core.metadata.manifests import NO_ENTRIES, assign, number_by_snapshot, prune, tracks_rows
 from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, TableStore, list_schema_ids
@@ -181,8 +182,9 @@ def remove(file_io: FileIO, paths: Iterable[str]) -> list[str]:
 def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
     """Delete the data and index files of messages after a *definite* failure, and return the deleted paths.
 
-    Never call this function after :class:`CommitUnknown`. Upgraded files and external files are not deleted. Files that
-    a commit, a tag, a branch, a changelog or a record of the trash refers to are not deleted either. If that metadata
+    Never call this function after :class:`CommitUnknown`. Upgraded files are not deleted, nor files in an
+    external folder that the table does not declare or that the operator does not allow for writing. Files that a
+    commit, a tag, a branch, a changelog or a record of the trash refers to are not deleted either. If that metadata
     cannot be read, nothing is deleted.
     """
     listed = [message for message in messages if message.written()]
@@ -195,19 +197,27 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         path
         for message in listed
         for file in message.own_files()
-        # Dredge writes no external files, so these are not ours to delete.
-        if file.file_name not in used and file.external_path is None
-        for path in (
-            store.data_path(message.partition, message.bucket, name) for name in (file.file_name, *file.extra_files)
-        )
+        if file.file_name not in used and _is_ours(store, file.external_path)
+        for path in store.data_paths(message.partition, message.bucket, file)
     ]
     paths += [
         index_path(store, message.partition, message.bucket, index)
         for message in listed
         for index in message.own_index_files()
-        if index.file_name not in used and index.external_path is None
+        if index.file_name not in used and _is_ours(store, index.external_path)
     ]
-    return remove(store.file_io, paths)
+    inside = f"{store.root}/"
+    own = [path if path.startswith(inside) else store.external_paths.deletable(path, store.file_io) for path in paths]
+    return remove(store.file_io, own)
+
+
+def _is_ours(store: TableStore, external_path: str | None) -> bool:
+    """Return whether Dredge wrote a new file, and may delete it: imported files are in folders of their own."""
+    if external_path is None:
+        return True
+    folder = declared_paths(external_path)[0].folder.rpartition("/")[0]
+    external = store.external_paths
+    return external.is_declared(folder) and external.describe_refusal(folder, writing=True) is None
 
 
 @contextmanager

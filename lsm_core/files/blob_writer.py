@@ -75,6 +75,7 @@ class BlobFileWriter:
         self._nullable = store.schema.field(column).type.nullable
         self._output: OutputFile | None = None
         self._name = ""
+        self._external_path: str | None = None
         self._paths: list[str] = []
         self._lengths: list[int] = []
         self._done: list[DataFileMeta] = []
@@ -133,7 +134,7 @@ class BlobFileWriter:
         store = self._store
         store.require_folder()
         self._name = store.new_file_name(store.options.data_file_prefix, BLOB_EXTENSION.removeprefix("."))
-        path = store.data_path(*self._place, self._name)
+        path, self._external_path = store.new_data_file(*self._place, self._name)
         self._paths.append(path)
         self._output = store.file_io.open_output(path)
         return self._output
@@ -165,6 +166,7 @@ class BlobFileWriter:
                 file_source=self._source,
                 value_stats_cols=(),
                 write_cols=(self._column,),
+                external_path=self._external_path,
             )
         )
 

@@ -12,7 +12,13 @@ from typing import Final
 from lsm_core.errors import InvalidOption
 from lsm_core.format.deletion_vector import DeletionVector, index_file
 from lsm_core.format.manifest import VECTORS_INDEX, DeletionVectorRange, IndexFileMeta
-from lsm_core.metadata.indexes import deletion_files, discard_index_file, read_vector, write_index_file
+from lsm_core.metadata.indexes import (
+    deletion_files,
+    discard_index_file,
+    place_index_file,
+    read_vector,
+    write_index_file,
+)
 from lsm_core.metadata.store import TableStore
 
 _MOST_SMALL: Final = 8
@@ -148,5 +154,6 @@ def _write(
         for (name, vector), (offset, length) in zip(vectors, ranges, strict=True)
     )
     file = IndexFileMeta(VECTORS_INDEX, store.new_file_name("index-"), len(data), len(places), places)
+    file = place_index_file(store, partition, bucket, file)
     write_index_file(store, partition, bucket, file, data)
     return file

@@ -112,6 +112,7 @@ class RollingWriter:
         self._index = IndexWriter.of(store) if indexed else None
         self._sink: FileSink | None = None
         self._sink_name = ""
+        self._external_path: str | None = None
         self._paths: list[str] = []
         self._done: list[DataFileMeta] = []
         self._pending: list[pa.RecordBatch] = []
@@ -222,7 +223,7 @@ class RollingWriter:
     def _open(self, sample: pa.Table) -> FileSink:
         store = self._store
         self._sink_name = store.new_file_name(store.options.data_file_prefix, extension_of(store.options, self._format))
-        path = store.data_path(self._partition, self._bucket, self._sink_name)
+        path, self._external_path = store.new_data_file(self._partition, self._bucket, self._sink_name)
         store.require_folder()
         self._paths += [path] if self._index is None else [path, path + SUFFIX]
         self._sink = open_sink(
@@ -242,7 +243,7 @@ class RollingWriter:
             return
         size, values = self._sink.close()
         path, self._sink, self._file_rows = self._sink.path, None, 0
-        meta = self._describer.describe(self._sink_name, size, values)
+        meta = replace(self._describer.describe(self._sink_name, size, values), external_path=self._external_path)
         self._done.append(meta if self._index is None else self._index.finish(path, meta))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
@@ -20,7 +19,7 @@ from lsm_core.format.manifest import DELETE
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
-from lsm_core.maintenance.file_allowlist import allowed_external_places, is_absolute
+from lsm_core.maintenance.file_allowlist import is_absolute
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import find_used, metadata_files, names_of, read_lineages
 from lsm_core.metadata import manifests, snapshots
@@ -257,15 +256,25 @@ def metadata_items(store: TableStore, snapshot: Snapshot, reason: str) -> Iterat
     for name, kind, size in metadata_files(store, snapshot):
         if kind != "index":
             path = _PATHS.get(kind, TableStore.manifest_path)(store, name)
-        elif indexes[name].external_path is None:
+        elif may_delete(store, indexes[name].external_path):
             path = index_file_path(store, indexes[name])
         else:
-            continue  # files outside the table's root are never deleted here, as for data files
+            continue
         yield metadata_item(store, path, kind, size, reason)
 
 
+def may_delete(store: TableStore, external_path: str | None) -> bool:
+    """Return whether a file of the table may be deleted: inside the table's folder, or where the operator allows it.
+
+    Args:
+        store: the table.
+        external_path: external path of the file, or None for a file in the table's folder.
+    """
+    return external_path is None or store.external_paths.may_delete(external_path)
+
+
 def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> Iterator[DeleteItem]:
-    """Yield delete items of data files and their extra files; files outside the table's root are never deleted here.
+    """Yield delete items of data files and their extra files, without external files that may not be deleted.
 
     Args:
         store: the table.
@@ -273,19 +282,34 @@ def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> 
         kind: kind of the files.
         reason: reason of the deletion.
     """
-    inside = entries.filter(pc.is_null(entries.column("external_path")))
-    columns = ["partition", "bucket", "file_name", "file_size", "extra_files"]
-    for row in inside.select(columns).to_pylist():  # one object per file of the plan, not per row of data
+    columns = ["partition", "bucket", "file_name", "file_size", "extra_files", "external_path"]
+    for row in entries.select(columns).to_pylist():  # one object per file of the plan, not per row of data
+        external = row["external_path"]
+        if not may_delete(store, external):
+            continue
         for name, size in ((row["file_name"], row["file_size"]), *((extra, 0) for extra in row["extra_files"] or ())):
-            path = store.data_path(row["partition"], row["bucket"], name)
+            path = store.data_path(row["partition"], row["bucket"], name, external)
             yield DeleteItem(_relative(store, path), kind, size, reason)
 
 
 def _relative(store: TableStore, path: str) -> str:
+    """Return the path of a file in plans and deletion records: relative to the table's folder, or absolute outside."""
     root = store.root.rstrip("/") + "/"
-    if not path.startswith(root):
+    if path.startswith(root):
+        return path[len(root) :]
+    if store.external_paths.permission(path) is None:
         raise CorruptFile(path, f"it is outside of table {store.name}")
-    return path[len(root) :]
+    return path
+
+
+def item_exists(store: TableStore, item: DeleteItem) -> bool:
+    """Return whether the file of an item exists.
+
+    Args:
+        store: the table.
+        item: the item.
+    """
+    return store.file_io.exists(item.path if is_absolute(item.path) else f"{store.root}/{item.path}")
 
 
 def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] | None = None) -> str:
@@ -297,34 +321,13 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
         linkless: cache of folders that were already checked for symbolic links; None for no cache.
 
     Raises:
-        CorruptFile: the path is outside the table and its external paths, possibly through a symbolic link.
+        CorruptFile: the path is outside the table and its external paths, possibly through a symbolic link, or in
+            another table's folder, or the operator allows no deletion there.
     """
     if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}", linkless)
-    for place in allowed_external_places(store):
-        with suppress(CorruptFile):
-            clean = inside_really(place, path, linkless)
-            _require_no_table(store, place, clean, linkless)
-            return clean
-    raise CorruptFile(
-        path,
-        "an absolute path that data-file.external-paths does not declare, that leaves the declared place, "
-        f"that is in another table, or that {ALLOWED_PLACES} does not allow",
-    )
-
-
-def _require_no_table(store: TableStore, place: str, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile if the file ``path`` is in another table's folder.
-
-    ``place`` is the external path that contains the file. Every folder between the two is checked.
-
-    ``known`` caches the checked folders as pairs of external path and schema folder; None for no cache.
-    """
-    folder = posixpath.dirname(path)
-    while len(folder) >= len(place.rstrip("/")):
-        if known is None or (place, f"{folder}/schema") not in known:
-            if any(status.name.startswith("schema-") for status in store.file_io.list_dir(f"{folder}/schema")):
-                raise CorruptFile(path, f"{folder} is the folder of another table")
-            if known is not None:
-                known.add((place, f"{folder}/schema"))
-        folder = posixpath.dirname(folder)
+    try:
+        return store.external_paths.deletable(path, store.file_io)
+    except UnsupportedFeature as error:
+        reason = f"it is outside of the table's folder: {error.feature} ({ALLOWED_PLACES} allows declared paths too)"
+        raise CorruptFile(path, reason) from None

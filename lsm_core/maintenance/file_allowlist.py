@@ -24,8 +24,8 @@ from lsm_core.format.partitions import escape
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import branches
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
-from lsm_core.options import ALLOWED_PLACES, TableOptions, is_allowed_place
-from lsm_core.storage import file_io_for, place_of
+from lsm_core.options import ALLOWED_PLACES, EXTERNAL_ROOTS, ExternalRoot, TableOptions, find_root
+from lsm_core.storage import place_of
 
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TEMPORARY: Final = rf"\..+\.{_UUID}\.tmp"
@@ -132,6 +132,8 @@ def _any(prefixes: Iterable[str]) -> str:
 BUCKET: Final = re.compile("bucket-(postpone|-?[0-9]+)")
 METADATA: Final = {"manifest": Place.MANIFEST, "index": Place.INDEX, "statistics": Place.STATISTICS}
 HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
+ENTROPY: Final = re.compile(r"(?<=bucket-)(postpone|-?[0-9]+)(?:/[01]{4}){3}/[01]{8}$")
+"""Folders of the strategy `entropy-inject` below a bucket in an external path; the first group is the bucket."""
 BELOW: Final = "data-file.path-directory"
 EXTERNAL: Final = "data-file.external-paths"
 _DATA_FILE: Final = re.compile(rf"[^.].*\.({FORMATS})(-[0-9]+)?")
@@ -144,21 +146,7 @@ def external_places(store: TableStore) -> list[str]:
     Args:
         store: the table.
     """
-    declared = [place.strip() for place in str(store.options.get(EXTERNAL) or "").split(",")]
-    return list(dict.fromkeys(file_io_for(place, escaped=False)[1] for place in declared if place))
-
-
-def allowed_external_places(store: TableStore) -> list[str]:
-    """Return the external paths of the table that the operator allows.
-
-    If the table's schema sets `data-file.external-paths`, each path must pass `is_allowed_place`. If the catalog or a
-    caller sets the option, all paths are allowed.
-
-    Args:
-        store: the table.
-    """
-    own = store.options.is_tables_own(EXTERNAL)
-    return [place for place in external_places(store) if not own or is_allowed_place(place)]
+    return [declared.folder for declared in store.external_paths.declared if not declared.refusal]
 
 
 def is_absolute(path: str) -> bool:
@@ -180,7 +168,8 @@ class OwnFiles:
         below: folders, relative to the table's folder, that hold the buckets (`data-file.path-directory`); "" is the
             table's folder.
         external: absolute external paths that the table declares, outside the table's folder.
-        allowed: external paths that the operator allows.
+        allowed: external paths in which the operator allows deletions.
+        roots: folders outside the tables' own in which the operator allows data files (`DREDGE_EXTERNAL_ROOTS`).
     """
 
     names: Names
@@ -188,6 +177,7 @@ class OwnFiles:
     below: tuple[str, ...]
     external: tuple[str, ...]
     allowed: tuple[str, ...]
+    roots: tuple[ExternalRoot, ...] = ()
 
     @property
     def has_parts(self) -> bool:
@@ -218,7 +208,8 @@ class OwnFiles:
             tuple(sorted({schema.partition_keys for schema, _ in versions})),
             tuple(sorted(below)),
             tuple(external_places(store)),
-            tuple(allowed_external_places(store)),
+            tuple(store.external_paths.deletable_folders),
+            store.external_paths.roots,
         )
 
     def find_foreign_paths(self, paths: Iterable[str]) -> dict[str, str]:
@@ -278,12 +269,7 @@ class OwnFiles:
         """
         parts = folder.split("/") if folder else []
         if is_absolute(folder):
-            for root in self.external:
-                if folder == root or folder.startswith(root.rstrip("/") + "/"):
-                    if root not in self.allowed:
-                        return None, f"{root} lies outside the table, and {ALLOWED_PLACES} does not allow it"
-                    return self._bucket(folder[len(root) :].strip("/").split("/"))
-            return None, f"{EXTERNAL} does not declare this place"
+            return self._external_place(folder)
         if any(part in ("", ".", "..") for part in parts):
             return None, "it is no plain path below the table's folder"
         if len(parts) == 1 and parts[0] in METADATA:
@@ -300,6 +286,30 @@ class OwnFiles:
                 if place is not None:
                     return place, reason
         return None, "it is no folder of the table's metadata, partitions or buckets"
+
+    def _external_place(self, folder: str) -> tuple[Place | None, str]:
+        """Return the purpose of a folder outside the table's: (purpose, ""), or (None, reason)."""
+        reason = f"{EXTERNAL} does not declare this place"
+        for declared in self.external:
+            if not (folder == declared or folder.startswith(declared.rstrip("/") + "/")):
+                continue
+            if declared not in self.allowed:
+                reason = (
+                    f"{declared} lies outside the table, and neither {EXTERNAL_ROOTS} (':rw') nor {ALLOWED_PLACES} "
+                    "allows deletions there"
+                )
+                continue
+            parts = ENTROPY.sub(r"\1", folder[len(declared) :].strip("/")).split("/")
+            for below in self.below:
+                heads = below.split("/") if below else []
+                if parts[: len(heads)] == heads:
+                    place, reason = self._bucket(parts[len(heads) :])
+                    if place is not None:
+                        return place, ""
+        root = find_root(self.roots, folder)
+        if root is not None and root.writable and not any(folder.startswith(f"{own}/") for own in self.external):
+            return Place.BUCKET, ""  # imported files may have any folder below an allowed root
+        return None, reason
 
     def _bucket(self, parts: Sequence[str]) -> tuple[Place | None, str]:
         """Return the purpose of a folder below the table's data folder.

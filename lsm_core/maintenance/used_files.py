@@ -193,6 +193,7 @@ def deleted_branch_lineages(store: TableStore, record: TrashRecord, holder: str)
     parsed = TableSchema.from_json(metadata[schema], f"{record.trash_id}: {schema}")
     options = TableOptions.usable(parsed.options, store.name)
     view = TableStore(store.file_io, store.root, store.name, parsed, options, store.clock, record.branch)
+    view.in_catalog_of(store)
     kinds: dict[str, list[Snapshot]] = {"snapshot": [], "tag": [], "changelog": []}
     for name, data in metadata.items():
         kind, _, last = name.partition("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +58,23 @@ def index_path(store: TableStore, partition: bytes, bucket: int, file: IndexFile
     if store.options.get("index-file-in-data-file-dir"):
         return store.data_path(partition, bucket, file.file_name)
     return store.index_path(file.file_name)
+
+
+def place_index_file(store: TableStore, partition: bytes, bucket: int, file: IndexFileMeta) -> IndexFileMeta:
+    """Return a new index file with its external path, if the file belongs in an external path.
+
+    Args:
+        store: the table.
+        partition: the partition as a serialised row.
+        bucket: the bucket.
+        file: the index file, which is not written yet.
+
+    Raises:
+        UnsupportedFeature: the operator does not allow the external path.
+    """
+    if not store.options.get("index-file-in-data-file-dir"):
+        return file
+    return replace(file, external_path=store.new_data_file(partition, bucket, file.file_name).external_path)
 
 
 def read_part(store: TableStore, path: str, offset: int, length: int) -> bytes:

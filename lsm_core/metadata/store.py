@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, TableNotFound, UnsupportedFeature
@@ -23,7 +24,14 @@ from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import parse_json
 from lsm_core.metadata import paimon_version
-from lsm_core.options import TableOptions
+from lsm_core.metadata.external_paths import EXTERNAL_PATHS, SPECIFIC_FS, STRATEGY, WEIGHTS, ExternalPaths
+from lsm_core.options import (
+    ALLOWED_PLACES,
+    EXTERNAL_ROOTS,
+    EXTERNAL_ROOTS_OPTION,
+    TableOptions,
+    parse_external_roots,
+)
 from lsm_core.options.table_options import PAIMON_VERSION
 from lsm_core.storage import (
     FileIO,
@@ -314,6 +322,18 @@ def _require_no_links(root: str, branch: str, name: str) -> None:
             raise StorageRefused(f"{root}/{folder}", reason, "use")
 
 
+class NewFile(NamedTuple):
+    """Place of a new file.
+
+    Attributes:
+        path: absolute path of the file.
+        external_path: path to record in the manifest entry; None for a file in the table's folder.
+    """
+
+    path: str
+    external_path: str | None
+
+
 class TableStore:
     """One table with one schema.
 
@@ -337,6 +357,8 @@ class TableStore:
         kept: cache of immutable files (footers, indexes).
         registry: list that must also name new tables of the warehouse; None if the folders alone are the catalog.
         publisher: catalog server that publishes this table's snapshots; None if clients create the snapshot files.
+        external_roots: folders outside the table's own in which the catalog allows data files, as text
+            (`lsm_core.options.external_roots`), in addition to those of the environment.
 
     Source: ``FileStorePathFactory``, ``AbstractFileStore``.
     """
@@ -370,6 +392,8 @@ class TableStore:
         self._detected_options: dict[str, str] = {}
         self.registry: TableRegistry | None = None
         self.publisher: SnapshotPublisher | None = None
+        self.external_roots = ""
+        self._external: tuple[tuple[object, ...], ExternalPaths] | None = None
 
     @classmethod
     def open(
@@ -492,9 +516,14 @@ class TableStore:
         self.publisher = publisher
         return self
 
+    def allowing_roots(self, roots: str) -> Self:
+        """Allow data files in the external roots of a catalog (`dredge.external-roots`); return this object."""
+        self.external_roots = roots
+        return self
+
     def in_catalog_of(self, other: TableStore) -> Self:
-        """Use the registry and the publisher of ``other``, the same table; return this object."""
-        self.registry, self.publisher = other.registry, other.publisher
+        """Use the registry, the publisher and the external roots of ``other``, the same table; return this object."""
+        self.registry, self.publisher, self.external_roots = other.registry, other.publisher, other.external_roots
         return self
 
     def require_own_snapshots(self, work: str) -> None:
@@ -641,7 +670,7 @@ class TableStore:
         return schema_path(self.root, int(schema_id), self.branch)
 
     def delete(self, path: str) -> bool:
-        """Delete one file of the table without following symbolic links below its root.
+        """Delete one file of the table without following symbolic links below its root or external path.
 
         Args:
             path: absolute path of the file.
@@ -651,8 +680,12 @@ class TableStore:
 
         Raises:
             StorageRefused: a folder on the path is a symbolic link.
+            CorruptFile: a file outside the table's folder is in another table's folder, or behind a symbolic link.
+            UnsupportedFeature: a file is outside the table's folder, and the operator allows no deletion there.
         """
-        return self.file_io.delete(PathBelow.of(self.root, path))
+        if path.startswith(f"{self.root}/"):
+            return self.file_io.delete(PathBelow.of(self.root, path))
+        return self.file_io.delete(self.external_paths.deletable(path, self.file_io))
 
     def delete_dir(self, path: str) -> bool:
         """Delete a folder of the table with its content, without following symbolic links below its root.
@@ -747,7 +780,7 @@ class TableStore:
     ) -> str:
         """Return the path of a data file or of an extra file in the same directory.
 
-        An external path must be below a path that option ``data-file.external-paths`` declares.
+        An external path must be below a folder that the operator allows (`lsm_core.options.external_roots`).
 
         Args:
             partition: the partition as a serialised row.
@@ -760,8 +793,8 @@ class TableStore:
 
         Raises:
             InvalidData: the name would lead out of the directory.
-            CorruptFile: the external path is outside the declared external paths.
-            UnsupportedFeature: the table declares no external paths, or they use another kind of storage than the
+            CorruptFile: the external path leads out of the allowed folder, or is not a path that the table declares.
+            UnsupportedFeature: the operator does not allow the folder, or it is on another kind of storage than the
                 table.
         """
         name = file if isinstance(file, str) else file.file_name
@@ -773,25 +806,61 @@ class TableStore:
             if not alternatives or self.file_io.exists(first):
                 return first
             return alternatives[0] if self.file_io.exists(alternatives[0]) else first
-        declared = str(self.options.get("data-file.external-paths") or "").split(",")
-        for declared_path in filter(None, (p.strip() for p in declared)):
-            _, base = file_io_for(declared_path, escaped=False)
-            _, local = file_io_for(external_path, escaped=False)
-            if bool(place_of(base)) != bool(place_of(self.root)):
-                raise UnsupportedFeature(
-                    f"external paths on another kind of storage than the table's ({declared_path})", self.name
-                )
-            try:
-                # Extra files (the index) share the directory, not the name.
-                return inside(base, f"{local.rpartition('/')[0]}/{name}")
-            except CorruptFile:
-                continue
-        if not any(declared_path.strip() for declared_path in declared):
-            outside = (
-                f"data files outside its folder, which 'data-file.external-paths' does not declare ({external_path})"
+        return self.external_paths.locate(external_path, name)
+
+    @property
+    def external_paths(self) -> ExternalPaths:
+        """External data paths of the table, with the permissions of the catalog and of the environment.
+
+        Raises:
+            InvalidOption: the permissions cannot be parsed.
+        """
+        environment = (os.environ.get(EXTERNAL_ROOTS, ""), os.environ.get(ALLOWED_PLACES, ""))
+        options = (EXTERNAL_PATHS, STRATEGY, SPECIFIC_FS, WEIGHTS)
+        key = (*environment, self.root, self.external_roots, *(self.options.text(option) for option in options))
+        if self._external is None or self._external[0] != key:
+            roots = (*parse_external_roots(self.external_roots, EXTERNAL_ROOTS_OPTION), *parse_external_roots(key[0]))
+            by_caller = EXTERNAL_PATHS in self.dynamic_options
+            self._external = (
+                key,
+                ExternalPaths(self.name, self.root, self.options, roots, declared_by_caller=by_caller),
             )
-            raise UnsupportedFeature(outside, self.name)
-        raise CorruptFile(external_path, "an external path that data-file.external-paths does not declare")
+        return self._external[1]
+
+    def new_data_file(self, partition: bytes, bucket: int, name: str) -> NewFile:
+        """Return the place of a new file of a bucket: in the table's folder, or in an external path.
+
+        Args:
+            partition: the partition as a serialised row.
+            bucket: the bucket.
+            name: name of the file.
+
+        Raises:
+            InvalidData: the name would lead out of the directory.
+            UnsupportedFeature: the operator does not allow the external path.
+            InvalidOption: the options of external paths contradict each other.
+            CorruptFile: the external path is in another table's folder, or behind a symbolic link.
+        """
+        check_name(name, self.name)
+        external = self.external_paths
+        if not external.takes_new_files:
+            return NewFile(self.data_path(partition, bucket, name), None)
+        folder = self.bucket_dir(partition, bucket).removeprefix(f"{self.root}/")
+        return NewFile(*external.choose(folder, name, self.file_io))
+
+    def write_dirs(self, partition: bytes, bucket: int) -> tuple[str, ...]:
+        """Return all directories in which new files of a bucket may be created, external ones included.
+
+        With the strategy `entropy-inject`, files are in folders below the external directories.
+
+        Args:
+            partition: the partition as a serialised row.
+            bucket: the bucket.
+        """
+        own, external = self.bucket_dir(partition, bucket), self.external_paths
+        if not external.takes_new_files:
+            return (own,)
+        return (own, *external.bucket_folders(own.removeprefix(f"{self.root}/")))
 
     def data_paths(self, partition: bytes, bucket: int, file: DataFileMeta) -> list[str]:
         """Return the paths of a data file and of its extra files (file index)."""
@@ -822,6 +891,7 @@ class TableStore:
                 "schema_ms": self.schema.time_millis,
                 "clock": self.clock.to_spec(),
                 "dynamic_options": self.dynamic_options,
+                "external_roots": self.external_paths.permissions,
             },
             sort_keys=True,
         )
@@ -855,11 +925,12 @@ class TableStore:
         store = cls.open(file_io, spec["root"], spec["name"], *arguments)
         if store.schema.time_millis != spec["schema_ms"]:
             raise TableNotFound(replaced_text(store.name))
-        return store
+        return store.allowing_roots(str(spec.get("external_roots", "")))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         del state["_numbers"], state["_own_uuid"], state["_dirs"], state["kept"]
+        state["_external"] = None  # a copy in another process chooses external paths by its own counter
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

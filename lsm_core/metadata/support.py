@@ -65,9 +65,9 @@ _SET_READ = {
     "scan.fallback-snapshot-branch": "fallback branches of chain tables",
     "scan.fallback-delta-branch": "fallback branches of chain tables",
 }
-_EXTERNAL = "data-file.external-paths"
+_GLOBAL_INDEX_PATH = "global-index.external-path"
 _SET_WRITE = {
-    _EXTERNAL: "external data paths",
+    _GLOBAL_INDEX_PATH: f"global indexes in another folder ('{_GLOBAL_INDEX_PATH}')",
     "commit.callbacks": "commit callbacks",
     "tag.callbacks": "tag callbacks",
 }
@@ -137,32 +137,43 @@ def require_plain_files(store: TableStore, snapshot: Snapshot, entries: pa.Table
             raise UnsupportedFeature(f"{reason} in another engine's reader", store.name)
 
 
-def require_declared_places(store: TableStore, entries: pa.Table) -> None:
-    """Refuse to open or rewrite data files outside the table's folder if the table declares no external paths.
-
-    Java's `import_files` creates such entries.
+def require_allowed_places(store: TableStore, entries: pa.Table) -> None:
+    """Refuse to open or rewrite data files in external paths that the operator does not allow.
 
     Args:
         store: the table.
         entries: manifest entries with their `external_path`.
 
     Raises:
-        UnsupportedFeature: a file is outside the table's folder; the message names the file.
+        UnsupportedFeature: a file is in a folder that is not allowed; the message names the folder and the variable.
+        CorruptFile: a path leads out of the allowed folder, for example by a symbolic link.
     """
-    reason = _describe_undeclared(store, entries)
+    reason = describe_refused_places(store, entries)
     if reason is not None:
         raise UnsupportedFeature(reason, store.name)
 
 
-def _describe_undeclared(store: TableStore, entries: pa.Table) -> str | None:
-    """Return a description of data files outside the folder of a table without external paths, or None."""
-    if store.options.get(_EXTERNAL):
-        return None
+def describe_refused_places(store: TableStore, entries: pa.Table) -> str | None:
+    """Return a description of the external data files that the operator does not allow to read, or None.
+
+    Args:
+        store: the table.
+        entries: manifest entries with their `external_path`.
+
+    Raises:
+        CorruptFile: a path leads out of the allowed folder, for example by a symbolic link.
+    """
     outside = entries.column("external_path").drop_null()
     if not len(outside):
         return None
-    examples = f"{len(outside):,}, such as {outside[0].as_py()}"
-    return f"data files outside its folder, which '{_EXTERNAL}' does not declare ({examples})"
+    folders = pc.unique(pc.replace_substring_regex(outside, "/[^/]*$", "/-"))
+    external = store.external_paths
+    for folder in folders.to_pylist():  # one object per bucket folder
+        try:
+            external.locate(folder, "-")
+        except UnsupportedFeature as error:
+            return f"{error.feature} ({len(outside):,} files, such as {outside[0].as_py()})"
+    return None
 
 
 def require_writable(store: TableStore) -> None:
@@ -295,7 +306,7 @@ def unsupported(store: TableStore, purpose: Purpose) -> list[str]:
     snapshot = snapshots.latest(store)
     used = [] if snapshot is None else list(_unsupported_files(store, purpose, snapshot))
     if snapshot is not None and purpose is Purpose.COMPACT:
-        outside = _describe_undeclared(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
+        outside = describe_refused_places(store, manifests.live_entries(store, snapshot, columns=["external_path"]))
         reasons = (_find_contradiction(store, snapshot), _find_mergeable_history(store, snapshot), outside)
         used += [reason for reason in reasons if reason is not None]
     return list(dict.fromkeys([*_unsupported_by_schema(store, purpose), *used]))
@@ -495,6 +506,8 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
     present = _SET_READ if purpose < Purpose.WRITE else {**_SET_READ, **_SET_WRITE}
     yield from (feature for key, feature in _SWITCHES_READ.items() if options.get(key))
     yield from (feature for key, feature in present.items() if options.get(key))
+    if purpose >= Purpose.WRITE:
+        yield from store.external_paths.refusals()
     for name in sorted(_formats_of(options, purpose) - _FORMATS):
         if (reason := _why_refused(store, name)) is not None:
             yield _refused_format(name, reason)

@@ -13,6 +13,13 @@ from lsm_core.options.catalog_options import (
     parse_catalog_options,
     warehouse_options,
 )
+from lsm_core.options.external_roots import (
+    EXTERNAL_ROOTS,
+    EXTERNAL_ROOTS_OPTION,
+    ExternalRoot,
+    find_root,
+    parse_external_roots,
+)
 from lsm_core.options.keys import ENUMS, FAMILIES, OTHER_ENGINES, READING, Effect, Family, Key
 from lsm_core.options.misnamed import misnamed
 from lsm_core.options.operator import ALLOWED_PLACES, is_allowed_place, is_secret, mask_secrets

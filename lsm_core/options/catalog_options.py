@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from lsm_core.errors import InvalidOption
 from lsm_core.json_text import parse_json
+from lsm_core.options.external_roots import EXTERNAL_ROOTS_OPTION, parse_external_roots
 from lsm_core.options.keys import BOOL, DURATION, INT, MEMORY, TEXT, Key
 from lsm_core.options.misnamed import advice_on
 from lsm_core.options.table_options import parse_value
@@ -81,6 +82,7 @@ _KEYS = (
     Key(COS_HTTPS, BOOL),
     Key(GS_ENDPOINT, TEXT),
     Key(EXCLUSIVE_CREATE, TEXT),
+    Key(EXTERNAL_ROOTS_OPTION, TEXT),
 )
 CATALOG_REGISTRY: dict[str, Key] = {key.name: key for key in _KEYS}
 TABLE_DEFAULT_PREFIX = "table-default."
@@ -220,6 +222,17 @@ class CatalogOptions:
         """Headers of each request to a REST catalog server (``header.*``, without the prefix)."""
         start = len(HEADER_PREFIX)
         return {key[start:]: value for key, value in self._raw.items() if key.startswith(HEADER_PREFIX)}
+
+    @property
+    def external_roots(self) -> str:
+        """``dredge.external-roots``: folders outside the tables' own in which tables may have data files; "" for none.
+
+        Raises:
+            InvalidOption: the list cannot be parsed.
+        """
+        text = str(self.get(EXTERNAL_ROOTS_OPTION) or "")
+        parse_external_roots(text, EXTERNAL_ROOTS_OPTION)
+        return text
 
     @property
     def storage(self) -> dict[str, str]:

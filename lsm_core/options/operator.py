@@ -41,11 +41,11 @@ def is_allowed_place(address: str) -> bool:
     allowed = [place.strip() for place in os.environ.get(ALLOWED_PLACES, "").split(",") if place.strip()]
     if address.startswith("jdbc:"):
         return _canonical_database(address) in {_canonical_database(place) for place in allowed}
-    folders = [_canonical_folder(place) for place in allowed if not place.startswith("jdbc:")]
+    folders = [canonical_folder(place) for place in allowed if not place.startswith("jdbc:")]
     # File addresses are decoded before they are opened, so "%2e%2e" leads upwards like "..".
     return all(
         any(place == folder or place.startswith(folder.rstrip("/") + "/") for folder in folders)
-        for place in (_canonical_folder(address), _canonical_folder(unquote(address)))
+        for place in (canonical_folder(address), canonical_folder(unquote(address)))
     )
 
 
@@ -68,8 +68,12 @@ def _canonical_database(address: str) -> tuple[str, tuple[tuple[str, str], ...]]
     return place, tuple(sorted(pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "user"))
 
 
-def _canonical_folder(address: str) -> str:
-    """Return a path or folder address without `.` and `..`; a relative path becomes absolute."""
+def canonical_folder(address: str) -> str:
+    """Return a path or folder address without `.` and `..`; a relative path becomes absolute.
+
+    Args:
+        address: a path, a ``file://`` address, or the address of a folder in an object store.
+    """
     plain = address.removeprefix("file://")
     place = _PLACE.match(plain)
     head = place.group() if place else ""

@@ -67,7 +67,7 @@ def find_other_branch(store: TableStore, version_arguments: Mapping[str, Any]) -
     options = {key: value for key, value in store.given_options.items() if key != "bucket"} | dict(OWN_BRANCH_ONLY)
     title = branches.branch_name(store.name, name)
     try:
-        other = TableStore.open(store.file_io, store.root, title, store.clock, options, name)
+        other = TableStore.open(store.file_io, store.root, title, store.clock, options, name).in_catalog_of(store)
     except TableNotFound:
         key = PRIMARY if first else FALLBACK
         _LOG.error("table %s: only its own branch is read, because branch %s ('%s') is missing", store.name, name, key)

@@ -32,7 +32,7 @@ from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_
 from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
 from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
-from lsm_core.metadata.support import require_declared_places, require_readable, require_sorted_keys
+from lsm_core.metadata.support import require_allowed_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
 from lsm_core.read.evolution import descriptor_columns, read_evolved
 from lsm_core.read.merge_read import read_bucket_merged, read_unmerged, repeating_texts
@@ -400,7 +400,7 @@ def plan_version(
         keep=partial(visible, store, hidden),
     )
     existing_columns = [name for name in used_columns if schema.has_field(name)]
-    require_declared_places(store, entries)
+    require_allowed_places(store, entries)
     require_same_columns(store, pc.unique(entries.column("schema_id")).to_pylist(), existing_columns)
     entries = _created_since(store, entries)
     entries = prune_partitions(schema, prune_partitions(schema, entries, chooser), predicate)
@@ -624,7 +624,7 @@ def store_of_split(store: TableStore, split: Split) -> TableStore:
         title = branches.branch_name(store.name, branch)
         options = {key: value for key, value in store.given_options.items() if key != "bucket"}
         other = TableStore.open(store.file_io, store.root, title, store.clock, options, branch, schema_id)
-        other = with_row_ids(other) if stores_row_ids(store.schema) else other
+        other = with_row_ids(other.in_catalog_of(store)) if stores_row_ids(store.schema) else other.in_catalog_of(store)
         store.kept.put(key, other, 1 << 12)
     return other
 

@@ -267,6 +267,7 @@ class Catalog:
         first = new_table_schema(schema, str(parsed), self.clock)
         path = self._table_path(parsed, in_new_database=create_database)
         store = TableStore(self.file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
+        store.allowing_roots(self.options.external_roots)
         require_possible(store, Purpose.WRITE)
         if create_database:
             self.create_database(parsed.database, ignore_if_exists=True)
@@ -334,7 +335,7 @@ class Catalog:
             raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile by another process")
         options = TableOptions.usable(schema.options, parsed.on_branch)
         store = TableStore(file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking)
-        return store.registered_in(self._registry).published_by(publisher)
+        return store.registered_in(self._registry).published_by(publisher).allowing_roots(self.options.external_roots)
 
     def store(self, name: str) -> TableStore:
         """Return the `TableStore` (paths, schema, options) of a table or branch, without the facade :class:`Table`.
@@ -360,7 +361,7 @@ class Catalog:
         if other and parsed.plain not in self._warned:
             self._warned.add(parsed.plain)
             _LOG.warning("table %s: %s", store.name, other)
-        return store.registered_in(self._registry).published_by(publisher)
+        return store.registered_in(self._registry).published_by(publisher).allowing_roots(self.options.external_roots)
 
     def _folder(self, parsed: TableName) -> tuple[FileIO, str, SnapshotPublisher | None]:
         """Return the folder of a table, access to its files, and the server that publishes its snapshots, or None.
@@ -694,6 +695,7 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
     Features that the table needed before the alteration are not refused.
     """
     after = TableStore(store.file_io, store.root, store.name, following, None, store.clock, store.branch)
+    after.in_catalog_of(store)
     if "bucket" in store.schema.options and not store.options.is_set("bucket"):
         # It is being repaired: without it a table with a key would be one of dynamic buckets, for good.
         if after.has_primary_key and after.options.bucket == -1:
@@ -701,7 +703,8 @@ def _require_kept_up(store: TableStore, following: TableSchema) -> None:
                 "dynamic buckets in a table whose files are in fixed buckets; set 'bucket' to their number", store.name
             )
         fixed = TableOptions({**store.options.raw, "bucket": "1"}, store.name, stored=True)
-        store = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)
+        other = TableStore(store.file_io, store.root, store.name, store.schema, fixed, store.clock, store.branch)
+        store = other.in_catalog_of(store)
     known = set(unsupported(store, Purpose.WRITE))
     for feature in unsupported(after, Purpose.WRITE):
         if feature not in known:

@@ -22,7 +22,13 @@ from lsm_core.format.partitions import partition_text
 from lsm_core.format.side_files import encode_hash_index
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
-from lsm_core.metadata.indexes import discard_index_file, hash_index, index_file_path, write_index_file
+from lsm_core.metadata.indexes import (
+    discard_index_file,
+    hash_index,
+    index_file_path,
+    place_index_file,
+    write_index_file,
+)
 from lsm_core.metadata.store import TableStore
 from lsm_core.write.assigner import (
     LARGEST_BUCKET,
@@ -326,5 +332,6 @@ def write_hash_index(store: TableStore, partition: bytes, bucket: int, hashes: H
     """Write the HASH index file of a bucket and return its metadata; after a failure no file is left."""
     data = encode_hash_index(hashes)
     file = IndexFileMeta(HASH_INDEX, store.new_file_name("index-"), len(data), len(hashes))
+    file = place_index_file(store, partition, bucket, file)
     write_index_file(store, partition, bucket, file, data)
     return file

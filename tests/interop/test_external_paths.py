@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lsm_core import Catalog
+from lsm_core.errors import UnsupportedFeature
 
 Java = Callable[..., dict[str, Any]]
 
@@ -18,7 +19,9 @@ Java = Callable[..., dict[str, Any]]
 def test_files_in_escaped_partitions_are_read_and_expiry_tells_that_it_leaves_them(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, java: Java
 ) -> None:
-    catalog, outside = Catalog(str(tmp_path)), tmp_path_factory.mktemp("out side")
+    """The operator allows the folder for reading only."""
+    outside = tmp_path_factory.mktemp("out side")
+    catalog = Catalog(str(tmp_path), {"dredge.external-roots": f"{outside}:r"})
     catalog.create_database("db")
     options = {
         "bucket": "-1",
@@ -43,3 +46,5 @@ def test_files_in_escaped_partitions_are_read_and_expiry_tells_that_it_leaves_th
     table.sweep_trash(now_ms=now + 10**10)
     assert {path: path.stat().st_size for path in outside.rglob("*.parquet")} == files
     assert catalog.table("db.t").to_arrow().to_pylist() == [{"p": "a:b/c%", "v": 3}]
+    with pytest.raises(UnsupportedFeature, match=f"'{outside}:r'.*DREDGE_EXTERNAL_ROOTS"):
+        Catalog(str(tmp_path)).table("db.t").to_arrow()

@@ -23,6 +23,7 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance.checks.outcome import CheckLimits
 from lsm_core.metadata import snapshots
+from lsm_core.options import EXTERNAL_ROOTS
 from scripts.compatibility import KINDS, VERSIONS, Kind
 from tests.golden.cases import Case, cases
 from tests.support.peers import JavaPaimon, peer_module
@@ -183,9 +184,12 @@ def _live(kind: Kind, java: Callable[..., Any], outside: Path) -> bool:
 
 @pytest.mark.paimon_java
 @pytest.mark.parametrize("kind", sample(KINDS, lambda kind: kind.name in SAMPLE), ids=lambda kind: kind.name)
-def test_no_kind_that_java_wrote_is_called_damaged(kind: Kind, java: JavaPaimon, tmp_path: Path) -> None:
+def test_no_kind_that_java_wrote_is_called_damaged(
+    kind: Kind, java: JavaPaimon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warehouse, outside = tmp_path / "wh", tmp_path / "outside"
     outside.mkdir()
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{outside}:rw")
     Catalog(str(warehouse)).create_database("db")
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from lsm_core.errors import CorruptFile, InvalidData, InvalidOption, TableNotFou
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
 from lsm_core.metadata import TableStore
 from lsm_core.metadata.store import write_schema
+from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.storage import LocalFileIO
 from tests.metadata.tables import NOW, make_schema, make_store
 
@@ -93,7 +94,8 @@ def test_hostile_names_from_metadata_are_refused(tmp_path: Path, name: str) -> N
         TableStore.open(LocalFileIO(), str(tmp_path), "db.t", branch=name)
 
 
-def test_external_paths_must_be_declared(tmp_path: Path) -> None:
+def test_external_paths_must_be_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{tmp_path}/ext, {tmp_path}/more")
     store = make_store(tmp_path / "t", options={"data-file.external-paths": f"file://{tmp_path}/ext, {tmp_path}/more"})
     inside = f"{tmp_path}/ext/bucket-0/f.parquet"
     assert store.data_path(EMPTY_ROW, 0, "f.parquet", inside) == inside
@@ -103,8 +105,9 @@ def test_external_paths_must_be_declared(tmp_path: Path) -> None:
             store.data_path(EMPTY_ROW, 0, "f.parquet", outside)
 
 
-def test_external_paths_are_names_as_they_are(tmp_path: Path) -> None:
+def test_external_paths_are_names_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java stores its paths as text: a partition directory's own `%3A` is no escape of an address."""
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{tmp_path}/e%20xt")
     store = make_store(tmp_path / "t", options={"data-file.external-paths": f"file://{tmp_path}/e%20xt"})
     for stored in (f"file:{tmp_path}", f"file://{tmp_path}", str(tmp_path)):
         file = f"{stored}/e%20xt/p=a%3Ab/bucket-0/f?#.parquet"

@@ -42,7 +42,12 @@ READ, WRITE, COMPACT = Purpose
         ({"scan.fallback-snapshot-branch": "b"}, "fallback branches", READ),
         ({"sequence.snapshot-ordering": "true", "bucket": "-2"}, "postponed buckets .* 'sequence", WRITE),
         ({"file-index.ngram.columns": "v"}, "file index 'ngram'", WRITE),
-        ({"data-file.external-paths": "file:/x"}, "external data paths", WRITE),
+        (
+            {"data-file.external-paths": "file:/x", "data-file.external-paths.strategy": "round-robin"},
+            "DREDGE_EXTERNAL_ROOTS",
+            WRITE,
+        ),
+        ({"global-index.external-path": "file:/x"}, "global-index.external-path", WRITE),
         ({"metadata.iceberg.storage": "table-location"}, "Iceberg", WRITE),
         ({"commit.callbacks": "com.example.Callback"}, "commit callbacks", WRITE),
     ],

@@ -21,7 +21,14 @@ from lsm_core.maintenance.action import (
     size_text,
 )
 from lsm_core.maintenance.actions.sweep_trash import sweep_at_once
-from lsm_core.maintenance.deletions import TrashReport, data_items, deletable_path, metadata_item, split_used
+from lsm_core.maintenance.deletions import (
+    TrashReport,
+    data_items,
+    deletable_path,
+    may_delete,
+    metadata_item,
+    split_used,
+)
 from lsm_core.maintenance.trash import (
     DELETED_BRANCH,
     DeleteItem,
@@ -192,7 +199,7 @@ def list_needed_files(view: TableStore, lineages: Sequence[Lineage], why: str) -
             for name, kind, size in metadata_files(view, snapshot):
                 if kind != "index":
                     path = view.statistics_path(name) if kind == "statistics" else view.manifest_path(name)
-                elif indexes[name].external_path is None:
+                elif may_delete(view, indexes[name].external_path):
                     path = index_file_path(view, indexes[name])
                 else:
                     continue

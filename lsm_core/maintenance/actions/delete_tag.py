@@ -28,6 +28,7 @@ from lsm_core.maintenance.deletions import (
     describe_freed_space,
     files_left_text,
     grace_ms,
+    item_exists,
     metadata_items,
     split_used,
     under_lock,
@@ -173,7 +174,7 @@ def _files_of(store: TableStore, name: str, tag: Tag) -> Iterator[DeleteItem]:
         changelog_items = data_items(
             store, select_added(manifests.changelog_entries(store, snapshot)), "changelog", reason
         )
-        yield from (item for item in changelog_items if store.file_io.exists(f"{store.root}/{item.path}"))
+        yield from (item for item in changelog_items if item_exists(store, item))
     yield from metadata_items(store, snapshot, reason)
 
 

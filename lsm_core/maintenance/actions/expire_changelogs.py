@@ -17,7 +17,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.expire_snapshots import ExpiryReport, trace_of_expiry
 from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
-from lsm_core.maintenance.deletions import data_items, metadata_item, split_used
+from lsm_core.maintenance.deletions import data_items, item_exists, metadata_item, split_used
 from lsm_core.maintenance.retention import ExpiryRange, RetentionPolicy
 from lsm_core.maintenance.trash import EXPIRED_CHANGELOGS, DeleteItem, TrashRecord, ledger_line_of_held, write_record
 from lsm_core.maintenance.used_files import select_added, select_removed
@@ -187,7 +187,7 @@ def _manifests_of(store: TableStore, name: str, size: int | None) -> list[Manife
 
 
 def _select_existing(store: TableStore, items: Iterator[DeleteItem]) -> Iterator[DeleteItem]:
-    return (item for item in items if store.file_io.exists(f"{store.root}/{item.path}"))
+    return (item for item in items if item_exists(store, item))
 
 
 def apply_changelog_expiry(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:

@@ -35,6 +35,7 @@ from lsm_core.maintenance.deletions import (
     DeletionReport,
     data_items,
     grace_ms,
+    item_exists,
     metadata_items,
     split_used,
     under_lock,
@@ -59,6 +60,7 @@ from lsm_core.maintenance.used_files import (
 )
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.storage import done_in_turn, place_of
 
 UNREADABLE: Final = "unreadable"
@@ -458,7 +460,7 @@ def _candidates(
         for item in data_items(
             store, replaced, "data", f"replaced by snapshot {snapshot.id} ({snapshot.commit_kind.value})"
         ):
-            if store.file_io.exists(f"{store.root}/{item.path}"):
+            if item_exists(store, item):
                 yield item
     yield from _of_each(store, _own_items, [known[number] for number in expiring], runner)
 
@@ -523,9 +525,9 @@ def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
 def _count_external_files(
     store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
 ) -> list[Declined]:
-    """Return a declined entry that counts the replaced files under `data-file.external-paths`.
+    """Return a declined entry that counts the replaced files outside the table's folder that are not deleted.
 
-    An expiry does not delete files outside the table's directory. The list is empty if there are no such files.
+    An expiry deletes such files only where the operator allows it. The list is empty if there are no such files.
 
     Args:
         store: the table.
@@ -533,18 +535,29 @@ def _count_external_files(
         end: id of the last snapshot whose delta is read.
         known: undamaged snapshots by id.
     """
-    if not expiring or not store.options.get(_EXTERNAL):
+    external = store.external_paths
+    if not (external.declared or external.roots):  # reading the deltas a second time is for tables that may need it
         return []
     files = size = 0
+    folders: set[str] = set()
     for number in range(expiring[0] + 1, end + 1):
         if number not in known:
             continue
         replaced = _replaced(store, known[number])
         outside = replaced.filter(pc.is_valid(replaced.column("external_path")))
+        paths = outside.column("external_path").to_pylist()  # one object per file of the plan
+        kept = [not external.may_delete(path) for path in paths]
+        outside = outside.filter(pa.array(kept, pa.bool_()))
         files += outside.num_rows
         size += pc.sum(outside.column("file_size")).as_py() or 0
-    text = f"{files} replaced files are outside the table's directory, under {_EXTERNAL}: they are not deleted"
-    return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})] if files else []
+        folders |= {path.rpartition("/")[0] for path, stays in zip(paths, kept, strict=True) if stays}
+    if not files:
+        return []
+    text = (
+        f"{files} replaced files are outside the table's directory, such as in {min(folders)}: they are not deleted, "
+        f"because {EXTERNAL_ROOTS} does not allow this folder with ':rw'"
+    )
+    return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})]
 
 
 def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:

@@ -44,7 +44,7 @@ from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import require_in_place, vector_files
 from lsm_core.metadata.live_files import bucket_groups
 from lsm_core.metadata.store import TableStore
-from lsm_core.metadata.support import require_compactable, require_current, require_declared_places
+from lsm_core.metadata.support import require_allowed_places, require_compactable, require_current
 from lsm_core.options import whole_number
 from lsm_core.progress import advance, stage
 from lsm_core.read import Split, read_bucket_merged
@@ -160,7 +160,7 @@ def plan_rescale(
         return replace(plan, declined=(Declined("table", "empty", "the table has no snapshot"),))
     items, declined = [], []
     entries = manifests.live_entries(store, snapshot)
-    require_declared_places(store, entries)
+    require_allowed_places(store, entries)
     placed = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     for partition, buckets in groupby(placed, key=itemgetter(0)):
         if selects_none or (matches is not None and not matches(partition)):

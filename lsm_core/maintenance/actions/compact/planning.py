@@ -32,7 +32,7 @@ from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
 from lsm_core.metadata.live_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
-from lsm_core.metadata.support import require_compactable, require_declared_places
+from lsm_core.metadata.support import require_allowed_places, require_compactable
 from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
 
@@ -217,7 +217,7 @@ def plan_compaction(
         parts = [part for partition, bucket, _, part in bucket_groups(more) if (partition, bucket) in extra]
         entries = pa.concat_tables([entries, *parts])
     waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
-    require_declared_places(store, entries)
+    require_allowed_places(store, entries)
     # postponed rows are in no bucket yet
     groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
     living, leaving = _split_expired(store, groups, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +16,7 @@ from lsm_core.errors import DredgeError
 from lsm_core.format.partitions import escape
 from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place
 from lsm_core.metadata.store import TableStore, latest_schema
-from lsm_core.options import ALLOWED_PLACES
+from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.progress import advance, stage
 from lsm_core.storage import FileStatus, file_io_for, same_place
 
@@ -29,6 +30,7 @@ FILES: Final = pa.schema(
     ]
 )
 _BATCH: Final = 1 << 16
+_ENTROPY: Final = re.compile(r"/bucket-(?:postpone|-?[0-9]+)(?:(?:/[01]{4}){1,3}|(?:/[01]{4}){3}/[01]{8})$")
 _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
 
 
@@ -121,13 +123,18 @@ def _list_all(walk: _Walk) -> Listing:
         walk.root()
         for place in walk.known.external:
             if place not in walk.known.allowed:
-                walk.listing.strange[place] = f"not looked at: add it to {ALLOWED_PLACES} to have it cleaned"
+                walk.listing.strange[place] = f"not looked at: add '{place}:rw' to {EXTERNAL_ROOTS} to have it cleaned"
+                continue
+            refusal = walk.store.external_paths.describe_refusal(place, writing=True)
+            if refusal is not None:
+                walk.listing.strange[place] = f"not looked at: {refusal}"
                 continue
             others = walk.users_of(place)
             if others:
                 walk.listing.shared[place] = others
             else:
-                walk.data(place)
+                for below in walk.known.below:
+                    walk.data(f"{place}/{below}" if below else place)
         return walk.done()
 
 
@@ -207,8 +214,13 @@ class _Walk:
             self.later[Folder(path, None, place, expected)] = None
             return
         for folder in self._folder(path, place):
-            if folder.name not in expected:
+            if place is Place.BUCKET and _is_entropy(folder.path) and self._is_external(path):
+                self.leaf(folder.path, place)
+            elif folder.name not in expected:
                 self._decline_unknown(folder.path, _UNKNOWN_FOLDER)
+
+    def _is_external(self, path: str) -> bool:
+        return any(path.startswith(f"{place.rstrip('/')}/") for place in self.known.allowed)
 
     def _folder(self, path: str, place: Place) -> list[FileStatus]:
         """Add the files of a directory to the listing, unless it was listed before, and return its subdirectories."""
@@ -290,6 +302,11 @@ class _Walk:
             if any(_overlap(place, other) for other in roots):
                 users.append(path.removeprefix(f"{warehouse}/"))
         return ", ".join(users)
+
+
+def _is_entropy(path: str) -> bool:
+    """Return whether a folder is one that the strategy `entropy-inject` creates below a bucket."""
+    return _ENTROPY.search(path) is not None
 
 
 def _tables_below(store: TableStore, warehouse: str) -> Iterator[str]:
