@@ -146,6 +146,7 @@ def limits_of(policy: Policy) -> CheckLimits:
         level0_critical=policy.level0_critical,
         pile_warn=policy.watch.small_files,
         pile_critical=max(policy.watch.small_files_critical, policy.watch.small_files),
+        iceberg_lag_ms=policy.iceberg_lag_ms or CheckLimits.iceberg_lag_ms,
         idle_ms=hours * 60 * 60 * 1000,
         paused=policy.paused,
         page_bytes=policy.page_sample_bytes,

@@ -190,7 +190,8 @@ def _judge(condition: Condition, policy: Policy, name: str) -> ConditionRow:
 
 
 def _condition(store: TableStore, health: TableHealth) -> Condition:
-    return condition_of(store, health.buckets, store.clock.now_ms(), by_writers=health.writers_compact)
+    now = store.clock.now_ms()
+    return condition_of(store, health.buckets, now, by_writers=health.writers_compact, iceberg=health.iceberg)
 
 
 def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:

@@ -11,7 +11,9 @@ from typing import Final
 
 from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.iceberg.freshness import has_storage
 from lsm_core.maintenance import BucketHealth, count_assigned_rows, health, waiting_items
+from lsm_core.maintenance.iceberg_lag import IcebergLag, read_iceberg_lag
 from lsm_core.maintenance.table_ranking import score_of
 from lsm_core.maintenance.writers_compact import describe_upkeep, writers_compact
 from lsm_core.metadata import manifests, snapshots
@@ -94,6 +96,17 @@ class PartitionHealth:
         return sum(bucket.files for bucket in self.buckets)
 
     @property
+    def iceberg_since_ms(self) -> int | None:
+        """Commit time (epoch ms) from which on rows may be invisible to Iceberg readers, None if they see all."""
+        times = [bucket.iceberg_since_ms for bucket in self.buckets if bucket.iceberg_since_ms is not None]
+        return min(times, default=None)
+
+    @property
+    def iceberg_rows(self) -> int:
+        """Number of stored rows in files that Iceberg readers do not see."""
+        return sum(bucket.iceberg_rows for bucket in self.buckets)
+
+    @property
     def newest_file_ms(self) -> int:
         """Creation time of the newest file (epoch ms), or 0 if no file has one."""
         return max(bucket.newest_file_ms or 0 for bucket in self.buckets)
@@ -135,6 +148,7 @@ class TableHealth:
         data_commit: `version_text` of the snapshot that last changed the rows, or "" if this snapshot has expired.
         writers_compact: whether one of the table's newest compactions was made by its writers.
         upkeep: one line for people about who compacts the table.
+        iceberg: lag of the table's Iceberg readers, None if it publishes no Iceberg metadata and none is left over.
     """
 
     table: str
@@ -147,6 +161,7 @@ class TableHealth:
     data_commit: str = ""
     writers_compact: bool = False
     upkeep: str = ""
+    iceberg: IcebergLag | None = None
 
     def of_partition(self, partition: str | None) -> TableHealth:
         """Return the health of one partition, or of all partitions if `partition` is None."""
@@ -178,7 +193,7 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
 
     The process caches the health of each table until snapshot, schema or options change. If the table's compaction
     rules depend on time, the cached health is valid for at most one minute. If it has ages of waiting files, it is
-    valid for at most an hour.
+    valid for at most an hour. The state of Iceberg metadata is read each time, because it changes without a commit.
 
     Args:
         store: the table.
@@ -193,6 +208,18 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     now = store.clock.now_ms()
     if snapshot is None:
         return TableHealth(store.name, None, None, now)
+    state = _cached_health(store, snapshot, now)
+    return replace(state, iceberg=read_iceberg_lag(store, state.buckets, snapshot)) if has_storage(store) else state
+
+
+def _cached_health(store: TableStore, snapshot: Snapshot, now: int) -> TableHealth:
+    """Return the health of a snapshot, without the state of Iceberg metadata that commits keep up to date.
+
+    Args:
+        store: the table.
+        snapshot: the snapshot.
+        now: current time (epoch ms).
+    """
     options = tuple(sorted(store.schema.options.items()))
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     minute = now // 60_000 if depends_on_time(store) else 0
@@ -214,8 +241,9 @@ def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> T
     )
     by_writers = writers_compact(store, snapshot)
     upkeep = describe_upkeep(store, by_writers=by_writers)
+    iceberg = None if has_storage(store) else read_iceberg_lag(store, buckets, snapshot)
     table_state = TableHealth(
-        store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers, upkeep
+        store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers, upkeep, iceberg
     )
     with _lock:
         if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:

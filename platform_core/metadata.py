@@ -44,6 +44,7 @@ TERMS: Final[Mapping[str, str]] = {
     "delete ratio": "share of stored rows that are deletes, or marked as deleted, from 0 to 1",
     "unmerged": "as stored: several versions of a key count several times",
     "read-optimised view": "the table `$ro`: it shows only compacted rows, without merging",
+    "Iceberg readers": "readers of the table's Iceberg metadata: they see rows after a full compaction",
     "snapshot": "number of the commit that the figures are about",
 }
 """One-line explanation of each term on a layout's page."""
@@ -153,6 +154,7 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         ),
         "oldest level-0 file (hours)": dg.MetadataValue.float(_hours(level0_ages)),
         "read-optimised view lags (hours)": dg.MetadataValue.float(_hours([bucket.ro_lag_ms for bucket in buckets])),
+        **_iceberg_metadata(health),
         "due compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_minor for bucket in buckets)),
         "full compaction reads (bytes)": dg.MetadataValue.int(sum(bucket.cost_full for bucket in buckets)),
         "score: made of": dg.MetadataValue.md(score_table(buckets)),
@@ -166,6 +168,19 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
+def _iceberg_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Return the lag of the table's Iceberg readers, with a sentence on its cause; empty for tables without any."""
+    lag = health.iceberg
+    if lag is None:
+        return {}
+    return {
+        "Iceberg readers": dg.MetadataValue.text(lag.text[:_MOST_TEXT]),
+        "Iceberg readers lag (hours)": dg.MetadataValue.float(_hours([lag.lag_ms(health.measured_ms)])),
+        "rows not visible to Iceberg readers": dg.MetadataValue.int(lag.rows),
+        "bytes not visible to Iceberg readers": dg.MetadataValue.int(lag.bytes),
+    }
+
+
 _ALWAYS_PLOTTED = frozenset(
     {
         "sorted runs (worst bucket)",
@@ -175,6 +190,7 @@ _ALWAYS_PLOTTED = frozenset(
         "rows per run",
         "read amplification",
         "score, 0 is healthy",
+        "Iceberg readers lag (hours)",
         "snapshot",
     }
 )

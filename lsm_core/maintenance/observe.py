@@ -20,6 +20,7 @@ from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import BLOB_EXTENSION
 from lsm_core.format.partitions import partition_bytes, partition_names, partition_values
 from lsm_core.format.schema import TableSchema
+from lsm_core.iceberg.freshness import CommitTimes, has_storage, shown_from_level
 from lsm_core.maintenance import score as scoring
 from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCommits
 from lsm_core.merge.keys import key_bytes
@@ -96,6 +97,42 @@ def compute_depths(low: Ints, high: Ints, rows: Ints, codes: Ints, groups: int) 
     return most.astype(np.int64), np.bincount(codes, weights=weights * mean, minlength=groups) / total
 
 
+@dataclass(frozen=True)
+class IcebergRule:
+    """Rule of the files of a table that Iceberg readers do not see, because reading them needs a merge.
+
+    Attributes:
+        shown_level: lowest level whose files Iceberg readers see.
+        commits: times of the commits that wrote rows.
+    """
+
+    shown_level: int
+    commits: CommitTimes
+
+    @staticmethod
+    def of(store: TableStore, snapshot_id: int) -> IcebergRule | None:
+        """Return the rule of a table.
+
+        Args:
+            store: the table.
+            snapshot_id: id of the snapshot that is observed.
+
+        Returns:
+            The rule; None if the table has no Iceberg metadata, or no key, so that all files are visible.
+        """
+        if not store.has_primary_key or store.branch != "main" or not has_storage(store):
+            return None
+        return IcebergRule(shown_from_level(store.options), CommitTimes(store, snapshot_id))
+
+    def since(self, compacted_ms: int) -> int:
+        """Return the time (epoch ms) of the first commit after a full compaction, 0 if it is unknown.
+
+        Args:
+            compacted_ms: creation time of the newest file that the full compaction wrote (epoch ms), 0 without one.
+        """
+        return self.commits.first_after(compacted_ms)
+
+
 _COLUMNS: Final = (
     "partition",
     "bucket",
@@ -158,6 +195,10 @@ class BucketHealth:
         deleted_rows: rows that deletion vectors mark; readers skip them until a compaction drops them.
         parts: parts of the score (`score.Part`), each with its largest number of points (weight).
         size_share: size of the bucket in splits of a reader (`score.size_share`); below 1, the score is scaled down.
+        iceberg_since_ms: commit time from which on rows may be invisible to Iceberg readers (`CommitTimes`). None if
+            they see all rows of the bucket, or if the table has no Iceberg metadata.
+        iceberg_rows: stored rows of files that Iceberg readers do not see.
+        iceberg_bytes: bytes of these files.
     """
 
     partition: Mapping[str, Any]
@@ -190,6 +231,9 @@ class BucketHealth:
     deleted_rows: int = 0
     parts: tuple[scoring.Part, ...] = ()
     size_share: float = 1.0
+    iceberg_since_ms: int | None = None
+    iceberg_rows: int = 0
+    iceberg_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -230,7 +274,8 @@ def health(
         chosen = None  # all entries have the one empty partition
     parts = live_parts(store, snapshot, columns=_columns(store), partitions=chosen)
     by_commits = FullCompactionsByCommits(store, snapshot)
-    return _health_of_parts(store, (part for _, part in parts), now, marked, by_commits)
+    hidden = IcebergRule.of(store, snapshot.id)
+    return _health_of_parts(store, (part for _, part in parts), now, marked, by_commits, hidden)
 
 
 def _columns(store: TableStore) -> list[str]:
@@ -244,6 +289,7 @@ def _health_of_parts(
     now_ms: int,
     marked: Mapping[str, int],
     by_commits: FullCompactionsByCommits,
+    iceberg: IcebergRule | None,
 ) -> list[BucketHealth]:
     """Return the health of the buckets that live entries name, without postponed rows, which have no bucket yet.
 
@@ -253,6 +299,7 @@ def _health_of_parts(
         now_ms: time of the observation (epoch ms).
         marked: number of rows that a deletion vector marks, by file name.
         by_commits: buckets that are due by `full-compaction.delta-commits`.
+        iceberg: rule of the files that Iceberg readers do not see, None if they see all files.
     """
     columns = _columns(store)
     table = pa.concat_tables([manifests.NO_ENTRIES.select(columns), *(part.select(columns) for part in parts)])
@@ -271,7 +318,7 @@ def _health_of_parts(
     order = np.argsort(codes, kind="stable")
     table, codes = table.take(arrow_array(order)), codes[order]
     del order
-    buckets = _Buckets(store, table, codes, _marked_rows(table, marked))
+    buckets = _Buckets(store, table, codes, _marked_rows(table, marked), iceberg)
     due = scoring.due_compactions(store, table, buckets.starts, buckets.runs, now_ms, marked, by_commits)
     healths = [buckets.health(index, now_ms, due.get(index)) for index in range(buckets.groups)]
     return sorted(healths, key=lambda h: (h.partition_text, h.bucket))
@@ -314,8 +361,10 @@ class _Buckets:
     The parameter ``index`` of a method is the position of a bucket in this order, counted from 0 over all partitions.
     """
 
-    def __init__(self, store: TableStore, table: pa.Table, codes: Ints, marked: Ints) -> None:
-        self.store, self.table, self.codes = store, table, codes
+    def __init__(
+        self, store: TableStore, table: pa.Table, codes: Ints, marked: Ints, iceberg: IcebergRule | None
+    ) -> None:
+        self.store, self.table, self.codes, self.iceberg = store, table, codes, iceberg
         groups = self.groups = int(codes[-1]) + 1
         self._partitions: dict[bytes, Mapping[str, Any]] = {}
         names = pc.unique(table.column("partition")).to_pylist()  # one object per partition, not per file
@@ -405,6 +454,26 @@ class _Buckets:
         hidden = _edge(created[known & (level < top)], np.min) if self.has_pk else None
         return oldest0, compacted, 0 if hidden is None else max(0, now_ms - hidden), _edge(created[known], np.max)
 
+    def _iceberg(self, index: int) -> tuple[int | None, int, int]:
+        """Return what Iceberg readers do not see of the bucket at position ``index``.
+
+        Returns:
+            Commit time of the oldest invisible rows (epoch ms) or None, rows and bytes of the invisible files.
+        """
+        if self.iceberg is None:
+            return None, 0, 0
+        rows = self._rows_of(index)
+        hidden = self.level[rows] < self.iceberg.shown_level
+        if not hidden.any():
+            return None, 0, 0
+        created, counts = self.created[rows], _ints(self.table.slice(rows.start, rows.stop - rows.start), "row_count")
+        # A compaction's output below the top level holds older rows: all that came after the last full compaction.
+        merged = bool((hidden & self.compacted[rows]).any())
+        since = self.iceberg.since(_edge(created[~hidden], np.max) or 0) if merged else 0
+        oldest = _edge(created[hidden & (created > 0)], np.min)
+        since = min(time for time in (since, oldest) if time) if since or oldest else 0
+        return since, int(counts[hidden].sum()), int(self.size[rows][hidden].sum())
+
     def health(self, index: int, now_ms: int, due: scoring.DueCompaction | None) -> BucketHealth:
         """Return the health of one bucket.
 
@@ -421,6 +490,7 @@ class _Buckets:
         oldest0, compacted, lag, newest = self._times(index, now_ms)
         rows, deletes, marked = int(self.rows[index]), int(self.deletes[index]), int(self.marked[index])
         oldest, size = self._oldest_run(index), int(self.bytes[index])
+        unseen_since, unseen_rows, unseen_bytes = self._iceberg(index)
         reads = float(self.runs[index])
         if not self.has_pk:
             full_files = -(-size // store.options.target_file_size(has_primary_key=False))
@@ -444,6 +514,7 @@ class _Buckets:
             files=files,
             waiting_ms=max(0, now_ms - oldest0) if oldest0 is not None else 0,
             ro_lag_ms=lag,
+            iceberg_lag_ms=0 if unseen_since is None else max(0, now_ms - unseen_since),
         )
         due = due or scoring.too_few_runs(signs, oldest, store.options)
         parts, share = scoring.score_parts(signs, store.options), scoring.size_share(signs, store.options)
@@ -478,6 +549,9 @@ class _Buckets:
             deleted_rows=marked,
             parts=parts,
             size_share=share,
+            iceberg_since_ms=unseen_since,
+            iceberg_rows=unseen_rows,
+            iceberg_bytes=unseen_bytes,
         )
 
 

@@ -54,6 +54,7 @@ DELETES: Final = "deletes"
 HIDDEN: Final = "hidden rows"
 POSTPONED: Final = "postponed rows"
 RO_LAG: Final = "read-optimised lag"
+ICEBERG_LAG: Final = "Iceberg lag"
 LEVEL0: Final = "level-0 backlog"
 STALENESS: Final = "staleness"
 SMALL_FILES: Final = "small files"
@@ -86,6 +87,7 @@ class ScoreFigures:
         files: number of files.
         waiting_ms: age of the oldest level-0 file.
         ro_lag_ms: age of the oldest data that the read-optimised view does not show.
+        iceberg_lag_ms: age of the oldest commit whose rows Iceberg readers do not all see; 0 without Iceberg metadata.
     """
 
     runs: int
@@ -101,6 +103,7 @@ class ScoreFigures:
     files: int = 0
     waiting_ms: int = 0
     ro_lag_ms: int = 0
+    iceberg_lag_ms: int = 0
 
 
 class Part(NamedTuple):
@@ -222,6 +225,13 @@ def score_parts(signs: ScoreFigures, options: TableOptions) -> tuple[Part, ...]:
                 signs.ro_lag_ms / _RO_LAG_MS,
                 30,
                 f"the read-optimised view lags {signs.ro_lag_ms // _HOUR_MS} h (limit {_RO_LAG_MS // _HOUR_MS} h)",
+            ),
+            Part(
+                ICEBERG_LAG,
+                signs.iceberg_lag_ms / _RO_LAG_MS,
+                40,
+                f"Iceberg readers lag {signs.iceberg_lag_ms // _HOUR_MS} h (limit {_RO_LAG_MS // _HOUR_MS} h)",
+                sized=False,
             ),
         ]
     else:

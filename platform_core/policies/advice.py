@@ -27,6 +27,9 @@ _SELDOM: Final = 2
 _SMALL_BYTES: Final = 1 << 30
 _LARGE_BYTES: Final = 1 << 40
 _DV: Final = "deletion-vectors.enabled"
+_ICEBERG: Final = "metadata.iceberg.storage"
+_ICEBERG_LAG: Final = "1 h"
+"""Proposed limit for the lag of Iceberg readers."""
 _MODIFIABLE: Final = "deletion-vectors.modifiable"
 
 
@@ -97,17 +100,20 @@ class Advice:
         preset: name of the preset.
         reasons: facts for which the preset was chosen.
         changes: changes of table options that the preset recommends.
+        iceberg_lag: limit for the lag of Iceberg readers, as in the policy file; "" for tables without such readers.
     """
 
     table: str
     preset: PresetName
     reasons: Sequence[str]
     changes: Sequence[OptionChange]
+    iceberg_lag: str = ""
 
     @property
     def entry(self) -> str:
         """YAML entry for the table in the policy file."""
-        return f'tables:\n  "{self.table}": {{preset: {self.preset}}}'
+        lag = f", iceberg_lag: {self.iceberg_lag}" if self.iceberg_lag else ""
+        return f'tables:\n  "{self.table}": {{preset: {self.preset}{lag}}}'
 
     @property
     def statements(self) -> list[str]:
@@ -137,7 +143,14 @@ def advise(facts: AdviceFacts) -> Advice:
         if not facts.primary_keys and key == "target-file-size" and key in own:
             continue  # the size was set on purpose
         changes.append(OptionChange(key, own.get(key), chosen.value, chosen.why, _refusal(facts, key, chosen.value)))
-    return Advice(facts.name, preset, reasons, changes)
+    if not facts.primary_keys or own.get(_ICEBERG, "disabled").strip().lower() == "disabled":
+        return Advice(facts.name, preset, reasons, changes)
+    rewritten = size_text(sum(bucket.cost_full for bucket in facts.buckets))
+    reason = (
+        "it publishes Iceberg metadata, whose readers see new rows after a full compaction: iceberg_lag starts one "
+        f"when rows are older than {_ICEBERG_LAG}; one now reads {rewritten}"
+    )
+    return Advice(facts.name, preset, [*reasons, reason], changes, _ICEBERG_LAG)
 
 
 TRIGGER: Final = "num-sorted-run.compaction-trigger"

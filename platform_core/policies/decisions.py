@@ -50,6 +50,7 @@ class Reason(StrEnum):
     IDLE = "idle"
     UNSORTED = "unsorted"
     RECOVERY = "recovery"
+    ICEBERG_LAG = "Iceberg readers lag"
     ROWS_WAIT = "rows wait"
     TOO_FEW_RUNS = "too few runs"
     TOO_FEW_FILES = "too few files"
@@ -507,6 +508,7 @@ def _decide_due(subject: Subject, policy: Policy, now_ms: int) -> Decision:
         decision = decide_small_files(table.name, state) if of_files else decide_sorted_runs(table.name, state, trigger)
         if table.writers_compact:
             decision = _defer_to_writers(decision, table, state, policy, now_ms)
+        decision = decide_iceberg_lag(table.name, state, policy, now_ms) or decision
         return decision if hold is None else _apply_hold(decision, hold, state, policy, trigger, append_only=of_files)
     if not table.append_only and state.cost_minor:
         # A partition at its trigger belongs to the other sensor: two runs would only wait for each other.
@@ -596,7 +598,7 @@ def _apply_hold(
             threshold=limit,
             full=True,
         )
-    if decision.threshold is None:
+    if decision.threshold is None or decision.reason is Reason.ICEBERG_LAG:
         return decision.decline(reason, f"{decision.text}; {why}")
     return decision.decline(reason, f"{count_text(state.sorted_runs, 'sorted run')} (trigger {trigger}); {why}")
 
@@ -705,15 +707,15 @@ def _add_numbers(decision: Decision, subject: Subject, policy: Policy, history: 
     )
 
 
-_AGEING: Final = frozenset({Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED})
+_AGEING: Final = frozenset({Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED, Reason.ICEBERG_LAG})
 """Reasons of work that becomes overdue; the other reasons come first anyway."""
 
 
 def _check_worth(decision: Decision, subject: Subject, policy: Policy, now_ms: int) -> Decision:
     """Return the decision, or one to start no run if reads would save less than the compaction costs.
 
-    The check applies only if the policy has prices and the number of reads. Compactions for a critical backlog or
-    invisible rows, and sort compactions, always start: their benefit is not the saved merging.
+    The check applies only if the policy has prices and the number of reads. Compactions for a critical backlog,
+    invisible rows or Iceberg readers, and sort compactions, always start: their benefit is not the saved merging.
 
     Args:
         decision: the due decision, with its numbers.
@@ -724,7 +726,7 @@ def _check_worth(decision: Decision, subject: Subject, policy: Policy, now_ms: i
     state, prices = subject.state, policy.cost
     if state is None or not prices.weighs_rewrites or decision.urgent or decision.sort is not None:
         return decision
-    if decision.reason is Reason.RECOVERY or any(bucket.hidden_rows for bucket in state.buckets):
+    if decision.reason in {Reason.RECOVERY, Reason.ICEBERG_LAG} or any(bucket.hidden_rows for bucket in state.buckets):
         return decision
     append_only, table = subject.table.append_only, subject.table
     expiry, span = expiry_of(subject, policy), prices.pays_back_within_ms
@@ -818,6 +820,8 @@ def due_since_ms(reason: Reason, state: PartitionHealth, policy: Policy, now_ms:
     if reason in {Reason.IDLE, Reason.UNSORTED}:
         compacted_ms = max((bucket.last_compaction_ms or 0 for bucket in state.buckets), default=0)
         since = max(state.newest_file_ms + policy.idle_after_ms, compacted_ms)
+    elif reason is Reason.ICEBERG_LAG and state.iceberg_since_ms is not None:
+        since = min(state.iceberg_since_ms + (policy.iceberg_lag_ms or 0), now_ms)
     else:
         since = now_ms - waited_ms(state, now_ms)
     hours = policy.off_peak
@@ -941,6 +945,31 @@ def decide_sorted_runs(table: str, state: PartitionHealth, trigger: int) -> Deci
         else f"{count_text(runs, 'sorted run')}, and the table's own rules pick {size_text(state.cost_minor)} to merge"
     )
     return Decision(table, state.text, DecisionOutcome.RUN, Reason.TRIGGER_REACHED, text, runs, trigger)
+
+
+def decide_iceberg_lag(table: str, state: PartitionHealth, policy: Policy, now_ms: int) -> Decision | None:
+    """Decide whether Iceberg readers have missed rows of a partition for too long, so that a full compaction is due.
+
+    The rule applies to tables with a primary key that publish Iceberg metadata, whatever their sorted runs.
+
+    Args:
+        table: full name of the table.
+        state: health of the partition.
+        policy: policy of the partition.
+        now_ms: epoch ms by the table's clock.
+
+    Returns:
+        The decision to run, or None if the policy has no limit or the lag is within it.
+    """
+    limit, since = policy.iceberg_lag_ms, state.iceberg_since_ms
+    if limit is None or since is None or now_ms - since <= limit:
+        return None
+    lag, wanted = (now_ms - since) // MINUTE_MS, limit // MINUTE_MS
+    text = (
+        f"Iceberg readers miss {count_text(state.iceberg_rows, 'stored row')} committed since {utc_text(since)} UTC: "
+        f"{lag} min > {wanted} min ({policy.origin('iceberg_lag')}): full compaction"
+    )
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.ICEBERG_LAG, text, lag, wanted, full=True)
 
 
 def decide_small_files(table: str, state: PartitionHealth) -> Decision:

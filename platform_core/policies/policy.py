@@ -175,6 +175,7 @@ def _whole_percent(value: Any) -> Any:
 _Percent: TypeAlias = Annotated[str | Annotated[float, Field(strict=True)], AfterValidator(_share)]
 _WholePercent: TypeAlias = Annotated[int, BeforeValidator(_whole_percent, json_schema_input_type=int | str)]
 _Price: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+_IcebergLag: TypeAlias = Annotated[Duration, _no_shorter_than("1 min", "sensors look at tables once in a minute")]
 _FreshWithin: TypeAlias = Annotated[Duration, _no_shorter_than("2 min", "Dagster evaluates freshness every 30 s")]
 
 
@@ -410,6 +411,13 @@ class CompactionRules(_Part):
         description="windows in which sensors start compactions (a critical backlog ignores them); false: at any time",
     )
 
+    iceberg_lag: _IcebergLag | Literal[False] | None = Field(
+        None,
+        description=(
+            "Iceberg readers miss committed rows for at most this long, like '1 h': older rows make a full compaction "
+            "due, and the check iceberg_is_fresh fails; false: no compaction for Iceberg readers"
+        ),
+    )
     sort: SortRules | Literal[False] | None = Field(
         None,
         description=(
@@ -768,6 +776,8 @@ class Policy:
         paused_since_ms: start of the pause (epoch ms), or None if the file gives no start.
         rests: whether the pause covers not only compactions, but also retention.
         off_peak: windows in which compactions may start, or None for any time.
+        iceberg_lag_ms: time (ms) for which Iceberg readers may miss committed rows before a full compaction is due, or
+            None for no compaction for them.
         sort: sort rule of append tables; None to follow `clustering.columns`, False to never sort.
         preset: preset of the most specific entry, or "".
         verification: verification mode, or "" for the mode of the table's options.
@@ -801,6 +811,7 @@ class Policy:
     paused_since_ms: int | None = None
     rests: bool = False
     off_peak: OffPeak | None = None
+    iceberg_lag_ms: int | None = None
     sort: SortRule | Literal[False] | None = None
     preset: str = ""
     verification: str = ""
@@ -1026,7 +1037,11 @@ class Policies:
         ]
 
 
-_RESOLVED: Final = {"idle_after": "idle_after_ms", "fresh_within": "fresh_within_ms"}
+_RESOLVED: Final = {
+    "idle_after": "idle_after_ms",
+    "fresh_within": "fresh_within_ms",
+    "iceberg_lag": "iceberg_lag_ms",
+}
 _BY_KEY: Final = frozenset({"approval", "checks", "tags"})
 """Values whose keys are inherited one by one, like retention.
 
@@ -1076,6 +1091,8 @@ def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> Non
         values[name] = value.text() if isinstance(value, Pause) else (value or None)
     elif path[0] == "off_peak":
         values[name] = value or None
+    elif value is False and path[0] == "iceberg_lag":
+        values[name] = None
     elif path[0] == "sort":
         values[name] = _sort_rule(value)
     elif path[0] == "retention":

@@ -117,6 +117,7 @@ _STATES: Final[Mapping[Reason, TableState | None]] = {
     Reason.IDLE: TableState.DUE,
     Reason.UNSORTED: TableState.DUE,
     Reason.RECOVERY: TableState.DUE,
+    Reason.ICEBERG_LAG: TableState.DUE,
     Reason.ROWS_WAIT: TableState.DUE,
     Reason.OUT_OF_TIME: TableState.DUE,
     Reason.BUDGET: TableState.OUT_OF_BUDGET,
@@ -544,6 +545,10 @@ def _judge_healthy(status: TableStatus, subject: Subject, policy: Policy) -> Tab
         action = f"`dredge compact {shlex.quote(table.name)}` makes them visible"
         when = "by hand, or at the table's next compaction"
         return replace(status, state=TableState.INVISIBLE_ROWS, text=text, action=action, when=when, since_ms=oldest)
+    if policy.iceberg_lag_ms is not None and part.iceberg_since_ms is not None and not table.append_only:
+        when_ms = part.iceberg_since_ms + policy.iceberg_lag_ms
+        action = f"full compaction for Iceberg readers, who miss {count_text(part.iceberg_rows, 'stored row')}"
+        return replace(status, action=action, when=f"at {_clock(when_ms)}", when_ms=when_ms)
     if status.reason is not Reason.NOT_IDLE:
         return status
     number, minimum = (

@@ -45,6 +45,12 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
         "orchestration/test_incident.py::test_a_level_0_that_nobody_compacts_is_told_and_brought_back_in_passes",
         "ui/test_journeys.py::test_10_the_incident",
     ),
+    "Iceberg readers miss rows": (
+        _BLOCKS,
+        "maintenance/test_iceberg_lag.py::test_level0_counts_from_its_oldest_commit",
+        "maintenance/test_iceberg_lag.py::test_commits_without_metadata_are_invisible_too",
+        "maintenance/test_iceberg_lag.py::test_rows_that_were_taken_back_fail_at_once",
+    ),
     "The disk fills": (_BLOCKS, f"{_WALKS}test_a_disk_is_freed_by_the_commands_of_the_page_in_their_order", _NAMED),
     "A check failed": (_UI, f"{_BLOCKING}test_the_command_that_the_check_names_leads_back_to_green"),
     "A file is damaged or lost": (_UI, f"{_BLOCKING}test_a_damaged_index_of_deletion_vectors_leads_back_to_green"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from lsm_core.maintenance.actions.expire_snapshots import apply_expiry, expiry_i
 from lsm_core.maintenance.history_health import read_history_health
 from lsm_core.maintenance.holder_sizes import holds
 from lsm_core.metadata import TableStore, snapshots
+from tests.support.iceberg import ON, write_metadata
 
 LATER = 1 << 42
 ROWS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -34,14 +34,8 @@ def _table(folder: Path) -> Table:
 
 def _published(table: Table, ids: Sequence[int], refs: Sequence[int] = ()) -> TableStore:
     """Write Iceberg metadata that names the snapshots ``ids``; return the table with the option turned on."""
-    folder = Path(table.store.root) / "metadata"
-    folder.mkdir(exist_ok=True)
-    entries = [{"snapshot-id": n, "timestamp-ms": 9, "manifest-list": f"/w/snap-{n}.avro", "summary": {}} for n in ids]
-    members = {"format-version": 2, "table-uuid": "u", "last-updated-ms": 7_000, "snapshots": entries}
-    members |= {"current-snapshot-id": max(ids), "refs": {f"t{n}": {"snapshot-id": n} for n in refs}}
-    (folder / f"v{max(ids)}.metadata.json").write_text(json.dumps(members))
-    (folder / "version-hint.text").write_text(str(max(ids)))
-    return table.store.copy({"metadata.iceberg.storage": "table-location"})
+    write_metadata(Path(table.store.root) / "metadata", ids, refs)
+    return table.store.copy(ON)
 
 
 def test_named_snapshots_do_not_expire(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, DatabaseNotFound, DredgeError, InvalidOption, TableNotFound, UnsupportedFeature
 
 if TYPE_CHECKING:
+    from lsm_core.format.snapshot import Snapshot
     from lsm_core.maintenance import BucketHealth
     from lsm_core.metadata.store import TableStore
     from lsm_core.table import Catalog
@@ -40,7 +41,7 @@ _STATUS = (
     "files", "rows", "bytes", "runs", "score",
     "rank", "costs_most", "level0", "oldest_level0", "last_compaction", "due_bytes", "full_bytes", "upkeep",
     "changelogs", "trash", "delete_mode", "guarantee",
-    "paimon_version", "cannot", "without_effect", "warnings", "promises", "state_from", "error",
+    "paimon_version", "cannot", "without_effect", "warnings", "promises", "iceberg", "state_from", "error",
 )  # fmt: skip
 
 _PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
@@ -376,6 +377,11 @@ def _show_status(root: str, rows: list[dict[str, Any]]) -> None:
             say(f"warning: {row['table']} sets options that have no effect here: {', '.join(row['without_effect'])}")
         for warning in row["warnings"]:
             say(f"warning: {row['table']}: {warning}")
+        if row["iceberg"] and row["iceberg"]["condition"] != "current":
+            say(f"warning: {row['table']}: {row['iceberg']['text']}")
+        elif row["iceberg"] and row["iceberg"]["lag_ms"]:
+            lag = duration_text(row["iceberg"]["lag_ms"])
+            say(f"{row['table']}: Iceberg readers lag {lag}: {row['iceberg']['text']}")
         for promise in row["promises"] or ():
             say(f"{row['table']}: {promise}")
 
@@ -465,7 +471,28 @@ def _read_status(store: TableStore, trash: int) -> dict[str, Any]:
         "without_effect": list(not_acted_on(store.options.raw)),
         "warnings": warnings,
         "promises": [],
+        "iceberg": _iceberg_document(store, buckets, snapshot),
         "error": None,
+    }
+
+
+def _iceberg_document(
+    store: TableStore, buckets: list[BucketHealth], snapshot: Snapshot | None
+) -> dict[str, Any] | None:
+    """Return the lag of the table's Iceberg readers for programs, or None if it has no Iceberg metadata."""
+    from lsm_core.maintenance.iceberg_lag import read_iceberg_lag
+
+    lag = None if snapshot is None else read_iceberg_lag(store, buckets, snapshot)
+    if lag is None:
+        return None
+    return {
+        "condition": lag.view.condition.value,
+        "snapshot": lag.view.shown,
+        "since": lag.since_ms,
+        "lag_ms": lag.lag_ms(store.clock.now_ms()),
+        "rows": lag.rows,
+        "bytes": lag.bytes,
+        "text": lag.text,
     }
 
 

@@ -151,6 +151,13 @@ CHECKS: Final[Mapping[str, Check]] = {
             warn=True,
         ),
         Check(
+            "iceberg_is_fresh",
+            "Iceberg readers see the table's rows, apart from those committed within the limit.",
+            "layout_condition",
+            lambda kind: kind.option("metadata.iceberg.storage", "disabled") != "disabled",
+            warn=True,
+        ),
+        Check(
             "maintenance_alive",
             "Nothing has been due for hours while nothing ran.",
             "layout_condition",

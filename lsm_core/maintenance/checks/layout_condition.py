@@ -1,4 +1,4 @@
-"""Checks of the layout by bucket health: level-0 backlog, sizes, lag of the read-optimized view, idle maintenance."""
+"""Checks of the layout by bucket health: level-0 backlog, sizes, lag of readers that do not merge, idle maintenance."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.action import bucket_name, size_text
 from lsm_core.maintenance.checks.outcome import HOUR_MS, CheckInput, CheckLimits, CheckReport
+from lsm_core.maintenance.iceberg_lag import IcebergLag, read_iceberg_lag
 from lsm_core.maintenance.ledger import UNREADABLE, read_ledger
 from lsm_core.maintenance.observe import BucketHealth, health
 from lsm_core.maintenance.table_ranking import small_files_of_partitions
@@ -19,6 +20,8 @@ from lsm_core.metadata.store import TableStore
 
 ALIVE: Final = "maintenance_alive"
 """Name of the check that due compactions are run; its text says if the table's writers compact."""
+ICEBERG: Final = "iceberg_is_fresh"
+"""Name of the check of the lag of Iceberg readers."""
 _SMALL_SHARE: Final = 10
 """Files of a partition are small on average when this many of them fit into one file of the target size."""
 _GATHERED: Final = 2
@@ -42,6 +45,7 @@ class Condition:
         last_run_ms: time of the newest ledger entry (epoch ms), None if no compaction is due or the ledger is empty.
         writers_compact: whether the table's writers compacted it recently.
         joins_row_ids: whether a compaction joins only files with adjacent row ids (data evolution).
+        iceberg: lag of the table's Iceberg readers, None if it has none or their lag is not compared.
     """
 
     buckets: Sequence[BucketHealth]
@@ -53,6 +57,7 @@ class Condition:
     last_run_ms: int | None = None
     writers_compact: bool = False
     joins_row_ids: bool = False
+    iceberg: IcebergLag | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,12 @@ class ConditionVerdict:
 
 
 def condition_of(
-    store: TableStore, buckets: Sequence[BucketHealth], now_ms: int, *, by_writers: bool = False
+    store: TableStore,
+    buckets: Sequence[BucketHealth],
+    now_ms: int,
+    *,
+    by_writers: bool = False,
+    iceberg: IcebergLag | None = None,
 ) -> Condition:
     """Return the condition of a table: bucket health and the table's properties, for the ``judge_...`` functions.
 
@@ -86,6 +96,7 @@ def condition_of(
         buckets: health of its buckets.
         now_ms: time of the observation (epoch ms).
         by_writers: whether the table's own writers compacted it recently.
+        iceberg: lag of the table's Iceberg readers, or None.
 
     Raises:
         CorruptFile: the ledger cannot be read.
@@ -103,6 +114,7 @@ def condition_of(
         last,
         by_writers,
         manifests.evolves(store),
+        iceberg,
     )
 
 
@@ -265,6 +277,37 @@ def judge_ro_lag(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     return ConditionVerdict(text, numbers, problems, passed=False)
 
 
+def judge_iceberg_lag(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
+    """Compare the age of the oldest committed rows that Iceberg readers do not see with the limit.
+
+    Metadata that names rows which the table no longer has, and damaged metadata, fail at any age.
+
+    Args:
+        condition: bucket health and properties of the table.
+        limits: thresholds.
+    """
+    iceberg = condition.iceberg
+    if iceberg is None:
+        return ConditionVerdict("the table has no snapshot that Iceberg readers could see", {})
+    lag = iceberg.lag_ms(condition.now_ms)
+    numbers: dict[str, float | str] = {"lag ms": lag, "limit ms": limits.iceberg_lag_ms, "rows unseen": iceberg.rows}
+    numbers |= {"bytes unseen": iceberg.bytes, "metadata": iceberg.view.condition.value}
+    if not iceberg.is_wrong and lag <= limits.iceberg_lag_ms:
+        comparison = f"{_span_text(lag)} <= {_span_text(limits.iceberg_lag_ms)}"
+        return ConditionVerdict(f"Iceberg readers lag {comparison}: {iceberg.text}", numbers)
+    late = [
+        (bucket, condition.now_ms - bucket.iceberg_since_ms)
+        for bucket in condition.buckets
+        if bucket.iceberg_since_ms is not None and condition.now_ms - bucket.iceberg_since_ms > limits.iceberg_lag_ms
+    ]
+    problems = [f"{_name(bucket)}: {_span_text(age)}, {bucket.iceberg_rows:,} stored rows" for bucket, age in late]
+    if iceberg.is_wrong:
+        return ConditionVerdict(iceberg.text, numbers, problems, passed=False)
+    act = "; a full compaction shows them" if late else ""
+    text = f"Iceberg readers lag {_span_text(lag)} > {_span_text(limits.iceberg_lag_ms)}: {iceberg.text}{act}"
+    return ConditionVerdict(text, numbers, problems, passed=False)
+
+
 def judge_alive(condition: Condition, limits: CheckLimits) -> ConditionVerdict:
     """Check that no compaction has been due for longer than `limits.idle_ms` while nothing ran.
 
@@ -316,6 +359,7 @@ JUDGES: Final[Mapping[str, Callable[[Condition, CheckLimits], ConditionVerdict]]
     "bucket_size": judge_bucket_size,
     "average_file_size": judge_file_size,
     "ro_is_fresh": judge_ro_lag,
+    ICEBERG: judge_iceberg_lag,
     ALIVE: judge_alive,
 }
 """The ``judge_`` function of each check by name; these functions read no storage."""
@@ -326,7 +370,8 @@ def _report(check_input: CheckInput) -> CheckReport:
     now = store.clock.now_ms()
     buckets = health(store, now_ms=now, snapshot_id=check_input.snapshot.id)
     by_writers = check_input.check == ALIVE and writers_compact(store, check_input.snapshot)
-    condition = condition_of(store, buckets, now, by_writers=by_writers)
+    iceberg = read_iceberg_lag(store, buckets, check_input.snapshot) if check_input.check == ICEBERG else None
+    condition = condition_of(store, buckets, now, by_writers=by_writers, iceberg=iceberg)
     return report_of(check_input, JUDGES[check_input.check](condition, check_input.limits))
 
 
@@ -349,7 +394,8 @@ def report_of(check_input: CheckInput, verdict: ConditionVerdict) -> CheckReport
     )
 
 
-level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = maintenance_alive = _report
+level0_backlog = small_files_backlog = bucket_size = average_file_size = ro_is_fresh = _report
+iceberg_is_fresh = maintenance_alive = _report
 """Check functions; each applies the ``judge_`` function of the check that its input names."""
 
 

@@ -83,6 +83,7 @@ class CheckLimits:
         bucket_bytes: largest allowed bytes of a bucket.
         small_files: largest number of files that a partition may have if its files are small on average.
         ro_lag_ms: largest allowed age (ms) of rows that the read-optimized view does not show.
+        iceberg_lag_ms: largest allowed age (ms) of committed rows that Iceberg readers do not see.
         idle_ms: time (ms) for which a compaction may be due while nothing runs.
         paused: reason why maintenance is paused, None if it is not paused.
         page_bytes: stored bytes of the data files that `pages_readable` samples.
@@ -101,6 +102,7 @@ class CheckLimits:
     bucket_bytes: int = 8 << 30
     small_files: int = 50
     ro_lag_ms: int = 24 * HOUR_MS
+    iceberg_lag_ms: int = 24 * HOUR_MS
     idle_ms: int = 6 * HOUR_MS
     paused: str | None = None
     page_bytes: int = 64 << 20
