@@ -1,6 +1,6 @@
 """Marking partitions as done for downstream consumers: `partition.mark-done-action`.
 
-Source: ``SuccessFileMarkDoneAction``.
+Source: ``SuccessFileMarkDoneAction``, ``MarkPartitionDoneEventAction``.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
-from lsm_core.format.partitions import partition_bytes, partition_dir
+from lsm_core.format.partitions import partition_bytes, partition_dir, partition_spec_values
 from lsm_core.json_text import ObjectReader, parse_object, pretty
 from lsm_core.metadata.store import TableStore
 from lsm_core.storage import inside_really
 
 _ACTIONS: Final = "partition.mark-done-action"
 _AT_END: Final = "partition.end-input-to-done"
-_SUCCESS_FILE: Final = "success-file"
-_KNOWN: Final = (_SUCCESS_FILE, "done-partition", "mark-event", "http-report", "custom")
+_SUCCESS_FILE, _EVENT = "success-file", "mark-event"
+_IN_METASTORE: Final = "metastore.partitioned-table"
+_KNOWN: Final = (_SUCCESS_FILE, "done-partition", _EVENT, "http-report", "custom")
 
 
 def mark_partitions_done(store: TableStore, partitions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Run the actions of option `partition.mark-done-action` for whole partitions.
 
     `success-file` writes `_SUCCESS` into the partition's directory: JSON with the first and last time of marking (epoch
-    ms, table clock). The directory need not contain data.
+    ms, table clock). The directory need not contain data. `mark-event` marks the partition on the catalog server that
+    publishes the table's snapshots and keeps its partitions (`metastore.partitioned-table`).
 
     Args:
         store: the table.
@@ -73,27 +75,34 @@ def check_end_of_input(store: TableStore) -> None:
         _require_known_actions(store)
 
 
-def _require_known_actions(store: TableStore) -> None:
+def _require_known_actions(store: TableStore) -> list[str]:
+    """Return the actions of `partition.mark-done-action`, after checking that each can be run."""
     actions = [action.strip() for action in str(store.options.get(_ACTIONS)).split(",") if action.strip()]
     for action in actions:
         if action not in _KNOWN:
             raise InvalidOption(_ACTIONS, action, ", ".join(_KNOWN), store.name)
-        if action != _SUCCESS_FILE:
+        if action == _EVENT and (store.publisher is None or not store.options.get(_IN_METASTORE)):
+            needs = f"which needs a catalog server that keeps the table's partitions ({_IN_METASTORE} = true)"
+            raise UnsupportedFeature(f"marking partitions done by '{action}' ({_ACTIONS}), {needs}", store.name)
+        if action not in (_SUCCESS_FILE, _EVENT):
             raise UnsupportedFeature(f"marking partitions done by '{action}' ({_ACTIONS})", store.name)
+    return actions
 
 
 def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
-    _require_known_actions(store)
-    now, marked = store.clock.now_ms(), []
-    for partition in partitions:
-        name = partition_dir(store.schema, partition, store.options)
+    actions = _require_known_actions(store)
+    now = store.clock.now_ms()
+    names = [partition_dir(store.schema, partition, store.options) for partition in partitions]
+    for name in names if _SUCCESS_FILE in actions else ():
         path = f"{store.root}/{name}/_SUCCESS"
         store.file_io.mkdirs(f"{store.root}/{name}")
         path = inside_really(store.root, path)
         content = {"creationTime": _read_creation_time(store, path) or now, "modificationTime": now}
         store.file_io.overwrite(path, pretty(content).encode())
-        marked.append(name)
-    return marked
+    if _EVENT in actions and store.publisher is not None:
+        specs = partition_spec_values(store.schema, partitions, store.options)
+        store.publisher.mark_partitions_done(specs, store.branch)
+    return names
 
 
 def _read_creation_time(store: TableStore, path: str) -> int | None:

@@ -288,6 +288,35 @@ class SnapshotPublisher(Protocol):
         """
         ...
 
+    def list_partitions(self, branch: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the partitions that the server lists, page by page, in the form of Paimon's `Partition`.
+
+        The member `spec` has the values of the partition columns as texts; all other members are unchecked. A server
+        that keeps no partitions of this table yields none.
+
+        Args:
+            branch: branch of the table.
+
+        Raises:
+            TableNotFound: the table was dropped or renamed.
+            MetastoreFailed: the server refused or cannot be reached.
+        """
+        ...
+
+    def mark_partitions_done(self, specs: Sequence[Mapping[str, str]], branch: str) -> None:
+        """Mark partitions as done on the server; marking them again changes nothing.
+
+        Args:
+            specs: values of the partition columns as texts.
+            branch: branch of the table.
+
+        Raises:
+            UnsupportedFeature: the server keeps no partitions of this table.
+            TableNotFound: the table was dropped or renamed.
+            MetastoreFailed: the server refused or cannot be reached.
+        """
+        ...
+
 
 class OutcomeUnknown(Exception):
     """A request that changes something was sent, and it is unknown whether the server carried it out."""

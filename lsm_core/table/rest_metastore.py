@@ -47,6 +47,8 @@ _NOT_FOUND, _CONFLICT = 404, 409
 _DATA_TOKEN: Final = "data-token.enabled"  # noqa: S105 - the name of an option
 _DATABASES, _TABLES = "databases", "tables"
 _AHEAD_SECONDS: Final = 60.0
+_PARTITIONS_AT_ONCE: Final = 1000
+"""Largest number of partitions in one request that marks them as done."""
 
 
 @dataclass(frozen=True)
@@ -461,28 +463,59 @@ class RestPublisher:
         """Replace the table's newer snapshots by those of a branch; see `SnapshotPublisher`."""
         self._send({}, MAIN, "branches", branch, "forward")
 
+    def list_partitions(self, branch: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the partitions that the server lists; see `SnapshotPublisher`."""
+        try:
+            for page in self._client.pages("partitions", *self._parts(branch), "partitions"):
+                yield from (entry for entry in page if isinstance(entry, dict) and _is_spec(entry.get("spec")))
+        except UnsupportedFeature as error:
+            _LOG.debug("table %s: its partitions are not listed by the catalog server: %s", self._table, error)
+        except ServerRefusal as refusal:
+            raise self._error(refusal, "partitions") from refusal
+
+    def mark_partitions_done(self, specs: Sequence[Mapping[str, str]], branch: str) -> None:
+        """Mark partitions as done; see `SnapshotPublisher`."""
+        for start in range(0, len(specs), _PARTITIONS_AT_ONCE):
+            members = {"specs": [dict(spec) for spec in specs[start : start + _PARTITIONS_AT_ONCE]]}
+            try:
+                self._send(members, branch, "partitions", "mark")
+            except OutcomeUnknown as first:
+                try:
+                    self._send(members, branch, "partitions", "mark")
+                except OutcomeUnknown as error:
+                    reason = f"it may not have marked partitions of table {self._table} as done ({error})"
+                    raise MetastoreFailed(self.address, f"{reason}; mark them again") from first
+
+    def _parts(self, branch: str) -> tuple[str, ...]:
+        """Return the parts of the table's path on the server."""
+        database, _, table = self._table.partition(".")
+        return _DATABASES, database, _TABLES, _object_name(table, branch)
+
     def _send(self, members: Mapping[str, Any] | None, branch: str, *verb: str) -> dict[str, Any]:
         """Send a POST with ``members``, or a DELETE without them, below the table's path on the server."""
-        database, _, table = self._table.partition(".")
-        parts = (_DATABASES, database, _TABLES, _object_name(table, branch), *verb)
+        parts = (*self._parts(branch), *verb)
         try:
             if members is None:
                 self._client.delete(*parts)
                 return {}
             return self._client.post(_body(members), *parts)
         except ServerRefusal as refusal:
-            if refusal.status == _NOT_FOUND and refusal.resource_type in ("SNAPSHOT", "TAG"):
-                kind = refusal.resource_type.lower()
-                raise SnapshotNotFound(f"table {self._table}: the catalog server has no such {kind}") from refusal
-            if refusal.status == _CONFLICT:
-                raise TableExists(f"table {self._table}: {refusal.message}") from refusal
-            if refusal.status == _NOT_FOUND and refusal.resource_type == "BRANCH":
-                raise TableNotFound(f"table {self._table} has no branch '{verb[1]}' on the catalog server") from refusal
-            if refusal.status == _NOT_FOUND:
-                reason = "was dropped, renamed or replaced since it was opened; open it again"
-                raise TableNotFound(f"table {self._table} {reason} ({refusal.message})") from refusal
-            reason = f"it refuses the request {'/'.join(verb)} for table {self._table}: {refusal}"
-            raise MetastoreFailed(self.address, reason) from refusal
+            raise self._error(refusal, *verb) from refusal
+
+    def _error(self, refusal: ServerRefusal, *verb: str) -> DredgeError:
+        """Return the error for a refused request below the table's path."""
+        if refusal.status == _NOT_FOUND and refusal.resource_type in ("SNAPSHOT", "TAG"):
+            kind = refusal.resource_type.lower()
+            return SnapshotNotFound(f"table {self._table}: the catalog server has no such {kind}")
+        if refusal.status == _CONFLICT:
+            return TableExists(f"table {self._table}: {refusal.message}")
+        if refusal.status == _NOT_FOUND and refusal.resource_type == "BRANCH":
+            return TableNotFound(f"table {self._table} has no branch '{verb[1]}' on the catalog server")
+        if refusal.status == _NOT_FOUND:
+            reason = "was dropped, renamed or replaced since it was opened; open it again"
+            return TableNotFound(f"table {self._table} {reason} ({refusal.message})")
+        reason = f"it refuses the request {'/'.join(verb)} for table {self._table}: {refusal}"
+        return MetastoreFailed(self.address, reason)
 
 
 def schema_object(schema: TableSchema) -> dict[str, Any]:
@@ -562,6 +595,11 @@ def _without_columns(table: Mapping[str, Any]) -> dict[str, Any]:
     options = schema.get("options") if isinstance(schema, dict) else None
     kind = options.get("type", "table") if isinstance(options, dict) else "table"
     return {**table, "schema": {"options": {"type": kind}}}
+
+
+def _is_spec(value: object) -> bool:
+    """Return whether a value from the server has texts by column."""
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 def _identifier(database: str, table: str) -> dict[str, str]:

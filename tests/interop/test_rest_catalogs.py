@@ -528,3 +528,51 @@ def test_what_the_server_forbids_is_one_line(server: RestServer, house: Catalog)
     with pytest.raises(MetastoreFailed, match="forbids"):
         opened.write(ROWS)
     assert len(list(Path(opened.store.root).glob("bucket-0/*"))) == 1
+
+
+# -- partitions ------------------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_kept_by_the_server(house: Catalog, java_house: Java, proxy: FaultyProxy) -> None:
+    fields = pa.schema([*FIELDS, pa.field("p", pa.int32(), nullable=False)])
+    options = {"bucket": "1", "metastore.partitioned-table": "true", "partition.mark-done-action": "mark-event"}
+    house.create_table("db.t", fields, primary_keys=["k", "p"], partition_keys=["p"], options=options)
+    seen = open_house(proxy.url)
+    table = seen.table("db.t")
+    count = 110
+    numbers = list(range(count))
+    table.write(pa.table({"k": numbers, "v": ["a"] * count, "p": numbers}, schema=fields))
+    java_house("write", rows=[{"k": 1000, "v": "java", "p": 7}], compact="none")
+    table = table.refresh()
+    proxy.requests.clear()
+    rows = seen.table("db.t$partitions").to_arrow().to_pylist()
+    assert sum("/partitions" in path for _, path in proxy.requests) >= 2, "the server gives 100 partitions a page"
+    assert len(rows) == count and all(row["created_by"] for row in rows)
+    assert {row["partition"]: row["record_count"] for row in rows}["p=7"] == 2
+    proxy.requests.clear()
+    assert seen.table("db.t$partitions").to_arrow(columns=["partition"]).num_rows == count
+    assert not [path for _, path in proxy.requests if path.endswith("/partitions")]
+    served = {entry["spec"]["p"]: entry for entry in table.store.publisher.list_partitions("main")}
+    assert (served["7"]["recordCount"], served["7"]["fileCount"]) == (2, 2)
+    table.compact(full=True)
+    table.drop_partitions([{"p": number} for number in range(20)])
+    served = {entry["spec"]["p"]: entry for entry in table.store.publisher.list_partitions("main")}
+    assert set(served) == {str(number) for number in range(20, count)}
+    assert house.table("db.t$partitions").to_arrow().num_rows == count - 20
+    proxy.requests.clear()
+    proxy.faults.append(Fault("POST", "/partitions/mark", "cut-after"))
+    table = table.refresh()
+    assert table.mark_partitions_done([{"p": 101}, {"p": 102}]) == ["p=101", "p=102"]
+    assert [path.rpartition("/")[2] for method, path in proxy.requests if method == "POST"] == ["mark", "mark"]
+    assert not list(Path(table.store.root).rglob("_SUCCESS"))
+
+
+def test_partitions_that_no_server_keeps_are_not_marked_there(house: Catalog) -> None:
+    fields = pa.schema([*FIELDS, pa.field("p", pa.int32(), nullable=False)])
+    options = {"bucket": "1", "partition.mark-done-action": "success-file,mark-event"}
+    table = house.create_table("db.t", fields, primary_keys=["k", "p"], partition_keys=["p"], options=options)
+    with pytest.raises(UnsupportedFeature, match=r"metastore\.partitioned-table"):
+        table.mark_partitions_done([{"p": 1}])
+    assert not list(Path(table.store.root).rglob("_SUCCESS"))
+    with pytest.raises(UnsupportedFeature, match="catalog server"):
+        table.store.publisher.mark_partitions_done([{"p": "1"}], "main")

@@ -12,12 +12,12 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.clock import SystemClock
-from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, UnsupportedFeature
+from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, TableNotFound, UnsupportedFeature
 from lsm_core.metadata.store import OutcomeUnknown
 from lsm_core.table import rest_client
 from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.rest_client import RestClient, ServerRefusal
-from lsm_core.table.rest_metastore import change_objects
+from lsm_core.table.rest_metastore import RestPublisher, change_objects
 from tests.support.rest_script import Answer, Script, open_house, table_answer
 
 
@@ -329,3 +329,43 @@ def test_a_warehouse_that_is_not_unicode(script: Script) -> None:
     with pytest.raises(MetastoreFailed) as raised:
         open_house(script).list_databases()
     assert str(raised.value).isprintable()
+
+
+def test_odd_partitions_of_a_server_are_left_out(script: Script, tmp_path: Path) -> None:
+    local = Catalog(tmp_path / "local")
+    local.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("p", pa.int32(), nullable=False)])
+    options = {"bucket": "1", "metastore.partitioned-table": "true"}
+    made = local.create_table("db.t", fields, primary_keys=["k", "p"], partition_keys=["p"], options=options)
+    made.write(pa.table({"k": [1, 2, 3], "p": [1, 2, 3]}, schema=fields))
+    odd = [7, None, {}, {"spec": 1}, {"spec": {"p": 3}, "done": True}, {"spec": {"q": "1"}, "done": True}]
+    odd += [{"spec": {"p": "1"}, "done": "yes", "createdAt": 1 << 60, "createdBy": 7, "options": []}]
+    odd += [{"spec": {"p": "2"}, "done": True, "createdAt": 1000, "createdBy": "me", "options": {"a": "b"}}]
+    served = table_answer(made.store.root)
+    script.answers(db={"name": "db"}, t=served, partitions={"partitions": odd})
+    rows = open_house(script).table("db.t$partitions").to_arrow().to_pylist()
+    columns = ("partition", "done", "created_by", "options")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("p=1", False, None, None),
+        ("p=2", True, "me", '{"a": "b"}'),
+        ("p=3", False, None, None),
+    ]
+    assert [row["created_at"] is None for row in rows] == [True, False, True]
+    script.answers(db={"name": "db"}, t=served, partitions=(501, {}, b"{}"))
+    assert open_house(script).table("db.t$partitions").to_arrow().num_rows == 3
+    script.answers(db={"name": "db"}, t=served, partitions=(403, {}, b"{}"))
+    with pytest.raises(MetastoreFailed, match="forbids"):
+        open_house(script).table("db.t$partitions").to_arrow()
+
+
+def test_partitions_are_marked_done_in_batches(script: Script, tmp_path: Path) -> None:
+    publisher = RestPublisher(RestClient(script.url, "house"), "db.t", "1")
+    script.answers(mark={})
+    publisher.mark_partitions_done([{"p": str(number)} for number in range(2500)], "main")
+    assert [path for method, path, _ in script.seen if method == "POST"] == [
+        "/v1/p/databases/db/tables/t/partitions/mark"
+    ] * 3
+    for answer, error in (((500, {}, b""), MetastoreFailed), ((404, {}, b"{}"), TableNotFound)):
+        script.answers(mark=answer)
+        with pytest.raises(error):
+            publisher.mark_partitions_done([{"p": "1"}], "main")

@@ -6,9 +6,10 @@ The module contains `$files`, `$file_key_ranges`, `$file_indexes`, `$manifests`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from lsm_core.arrays import one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import table_to_entries
+from lsm_core.format.partitions import partition_spec_values
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests
@@ -365,6 +367,12 @@ PARTITIONS: Final = table_schema(
 )
 
 
+_SERVED: Final = frozenset({"created_at", "created_by", "updated_by", "options", "done"})
+"""Columns of `$partitions` that a catalog server knows."""
+_LATEST_MS: Final = 253_402_300_799_999
+"""Last millisecond of the year 9999: the end of the times that a partition may have."""
+
+
 class Buckets(View):
     """`$buckets`: one row per bucket with files, including bucket -2, whose rows have no final bucket yet."""
 
@@ -387,8 +395,9 @@ class Buckets(View):
 class Partitions(View):
     """`$partitions`: one row per partition with files (one row for a table without partitions).
 
-    Columns that only catalog servers know are null, and `done` is false. `deleted_record_count` is the number of rows
-    that deletion vectors delete, or null if a vector's number is not recorded.
+    Columns that only catalog servers know are null, and `done` is false, unless a server keeps the table's partitions
+    (`metastore.partitioned-table`). `deleted_record_count` is the number of rows that deletion vectors delete, or null
+    if a vector's number is not recorded.
     """
 
     columns = PARTITIONS
@@ -398,6 +407,7 @@ class Partitions(View):
 
         Raises:
             CorruptFile: a manifest or manifest list is damaged.
+            MetastoreFailed: the catalog server of the table's partitions cannot be used.
         """
         parts = [
             part
@@ -417,7 +427,8 @@ class Partitions(View):
             partitions = partitions.filter(pc.invert(is_hidden))
         serialised = one_array(partitions.column("partition"))
         dated = _with_update_time(partitions.set_column(0, "partition", _specs(version.store, serialised)))
-        dated = dated.append_column("done", pa.repeat(pa.scalar(value=False), dated.num_rows))
+        served = _served_partitions(version.store) if selection.columns.intersection(_SERVED) else {}
+        dated = _with_served_columns(dated, version.store, serialised.to_pylist(), served)
         if "deleted_record_count" in selection:
             counts = _deleted_rows(version.store, version.snapshot)
             deleted = pa.array([counts.get(partition, 0) for partition in serialised.to_pylist()], pa.int64())
@@ -442,6 +453,38 @@ def _deleted_rows(store: TableStore, snapshot: Snapshot) -> dict[bytes, int | No
         if numbers:
             counts[partition] = None if known is None or None in numbers else known + sum(filter(None, numbers))
     return counts
+
+
+def _served_partitions(store: TableStore) -> dict[tuple[str, ...], Mapping[str, Any]]:
+    """Return the partitions that the catalog server lists, by the texts of the partition columns.
+
+    The result is empty if no server keeps the partitions of the table.
+    """
+    keys = store.schema.partition_keys
+    if store.publisher is None or not keys or not store.options.get("metastore.partitioned-table"):
+        return {}
+    entries = ((entry["spec"], entry) for entry in store.publisher.list_partitions(store.branch))
+    return {tuple(spec[key] for key in keys): entry for spec, entry in entries if set(spec) == set(keys)}
+
+
+def _with_served_columns(
+    rows: pa.Table, store: TableStore, partitions: Sequence[bytes], served: Mapping[tuple[str, ...], Mapping[str, Any]]
+) -> pa.Table:
+    """Add the columns that only a catalog server knows; values of an unexpected type are null."""
+    specs = partition_spec_values(store.schema, partitions, store.options) if served else [{}] * len(partitions)
+    entries = [served.get(tuple(spec.values()), {}) for spec in specs]
+    for name, member in (("created_by", "createdBy"), ("updated_by", "updatedBy")):
+        texts = [value if isinstance(value := entry.get(member), str) else None for entry in entries]
+        rows = rows.append_column(name, pa.array(texts, pa.string()))
+    times = [value if _is_time(value := entry.get("createdAt")) else None for entry in entries]
+    rows = rows.append_column("created_at", pa.array(times, pa.timestamp("ms")))
+    options = [json.dumps(value) if isinstance(value := entry.get("options"), dict) else None for entry in entries]
+    rows = rows.append_column("options", pa.array(options, pa.string()))
+    return rows.append_column("done", pa.array([entry.get("done") is True for entry in entries], pa.bool_()))
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LATEST_MS
 
 
 def _specs(store: TableStore, partitions: pa.Array) -> pa.Array:
