@@ -60,6 +60,7 @@ from lsm_core.format.manifest import (
 )
 from lsm_core.format.partitions import partition_spec_values
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot
+from lsm_core.iceberg.settings import writes_metadata
 from lsm_core.json_text import parse_object
 from lsm_core.locks import Lease, held, lock_settings, table_lock
 from lsm_core.metadata import manifests, snapshots
@@ -992,6 +993,7 @@ class CommitRun:
             if self._publish(snapshot, attempt_files):
                 if self._request.strict is not None:
                     self._request.strict.published(snapshot.id)
+                self._publish_iceberg(snapshot)
                 return snapshot.id
             if not self._retries.wait():
                 self._clean_all()
@@ -1018,6 +1020,18 @@ class CommitRun:
         if outcome is PublishOutcome.TAKEN:
             self._clean(attempt_files)
         return outcome is PublishOutcome.PUBLISHED
+
+    def _publish_iceberg(self, snapshot: Snapshot) -> None:
+        """Write the table's Iceberg metadata of a published snapshot, if it has any."""
+        if not writes_metadata(self._store.options):
+            return
+        from lsm_core.iceberg.writing import publish_commit
+
+        try:
+            publish_commit(self._store, snapshot, None if self._request.lost_rows else self._entries)
+        except BaseException as error:  # interrupted; the snapshot is visible, so its files must stay
+            mark_unknown(error)
+            raise
 
     # -- one attempt -------------------------------------------------------------------------------------------------
 

@@ -144,7 +144,8 @@ class _Parser:
             self._named[schema["name"]] = schema
             self._named[f"{schema.get('namespace')}.{schema['name']}"] = schema
         members = schema.get("fields")
-        if not isinstance(members, list) or not members:
+        # The partition of a table without partition columns is a record without fields in Iceberg's manifests.
+        if not isinstance(members, list) or (not members and not depth):
             raise self._bad("a record has no fields")
         fields = []
         for member in members:
@@ -911,16 +912,20 @@ class _ParsedSchema:
 
 
 @lru_cache(maxsize=64)
-def _parse_schema(text: bytes) -> _ParsedSchema:
+def _parse_schema(text: bytes, logical: bool = False) -> _ParsedSchema:
     """Parse a schema.
 
     Cached because all manifests of a table share one schema, which is the largest part of a small manifest.
+
+    Args:
+        text: the schema.
+        logical: whether to apply logical types.
 
     Raises:
         CorruptFile: the schema is invalid; the error has no path.
     """
     schema = parse_json(text)
-    fields = fields_of(schema, "", logical=False)
+    fields = fields_of(schema, "", logical=logical)
     arrow = pa.schema([pa.field(name, field.arrow, field.nullable) for name, field in fields.items()])
     return _ParsedSchema(arrow, RecordDecoder(fields, list(fields), "", in_union=record_of(schema, "")[1]))
 
@@ -930,13 +935,14 @@ def arrow_schema(schema: Mapping[str, Any]) -> pa.Schema:
     return _parse_schema(json.dumps(schema).encode()).arrow
 
 
-def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
-    """Return the records of an Avro file as columns of the writer's schema, with logical types as plain numbers.
+def read_table(data: bytes, path: str, rows: int | None = None, *, logical: bool = False) -> pa.Table:
+    """Return the records of an Avro file as columns of the writer's schema.
 
     Args:
         data: content of the file.
         path: path of the file, for messages.
         rows: the expected number of records, or None if unknown.
+        logical: whether to apply logical types; otherwise dates, times and decimals are plain numbers and bytes.
 
     Returns:
         The table.
@@ -954,7 +960,8 @@ def read_table(data: bytes, path: str, rows: int | None = None) -> pa.Table:
         raise CorruptFile(path, f"holds {container.rows} entries, but its manifest list records {rows}")
     try:
         text = container.schema_text
-        parsed = _parse_schema(text) if len(text) <= _MAX_CACHED_SCHEMA else _parse_schema.__wrapped__(text)
+        parse = _parse_schema if len(text) <= _MAX_CACHED_SCHEMA else _parse_schema.__wrapped__
+        parsed = parse(text, logical)
         batches = []
         total_rows = size = 0
         for block in container.blocks:

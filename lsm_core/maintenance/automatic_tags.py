@@ -17,6 +17,7 @@ from lsm_core.clock import local_offset_ms
 from lsm_core.errors import InvalidOption
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.format.tag_periods import TagPeriods
+from lsm_core.iceberg.tag_refs import publish_tags
 from lsm_core.maintenance.actions.create_tag import apply_tag_creation, plan_tag_creation
 from lsm_core.maintenance.actions.delete_tag import apply_tag_deletion
 from lsm_core.maintenance.actions.expire_tags import plan_tag_expiry
@@ -118,6 +119,8 @@ def _tag_periods(store: TableStore) -> list[str]:
         if tags.create(store, name, tags.made_now(store, snapshot, options.tag_time_retained)):
             new_tags.append(name)
         following = period + periods.length
+    if new_tags:
+        publish_tags(store)
     return new_tags
 
 

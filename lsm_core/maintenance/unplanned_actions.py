@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused
+from lsm_core.iceberg.tag_refs import publish_tags
 from lsm_core.maintenance.ledger import (
     DONE,
     FAILED,
@@ -70,6 +71,7 @@ def rename_tag(store: TableStore, name: str, new_name: str) -> None:
     _run_and_record(
         store, "rename_tag", arguments, lambda: tags.rename(store, name, new_name), is_recorded=name != new_name
     )
+    publish_tags(store)
 
 
 def reset_consumer(store: TableStore, consumer_id: str, next_snapshot: int | None = None) -> None:

@@ -20,7 +20,7 @@ from lsm_core.locks import table_lock
 from lsm_core.metadata import branches, manifests, paimon_version, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore, list_schema_ids
 from lsm_core.options import REGISTRY, TableOptions, canonical, inline_default
-from lsm_core.types import TypeRoot
+from lsm_core.types import DataType, TypeRoot
 
 _UNREAD_TYPES = frozenset({TypeRoot.GEOMETRY, TypeRoot.GEOGRAPHY, TypeRoot.UNKNOWN})
 """Column types that cannot be read; a read is possible if it leaves these columns out."""
@@ -66,6 +66,10 @@ _SET_READ = {
     "scan.fallback-delta-branch": "fallback branches of chain tables",
 }
 _GLOBAL_INDEX_PATH = "global-index.external-path"
+_ICEBERG = "metadata.iceberg.storage"
+_ICEBERG_CATALOGS = {"hive-catalog": "a Hive metastore", "rest-catalog": "an Iceberg REST catalog"}
+_ICEBERG_TIMESTAMPS = (3, 6)
+_ICEBERG_TIME = 3
 _SET_WRITE = {
     _GLOBAL_INDEX_PATH: f"global indexes in another folder ('{_GLOBAL_INDEX_PATH}')",
     "commit.callbacks": "commit callbacks",
@@ -515,8 +519,40 @@ def _unsupported_options(store: TableStore, purpose: Purpose) -> Iterator[str]:
         yield f"manifests of format '{options.get('manifest.format')}'"
     if options.clusters_keys and (purpose >= Purpose.COMPACT or not options.batch_scan_skips_level0):
         yield _WHY_CLUSTERED
-    if purpose >= Purpose.WRITE and options.raw.get("metadata.iceberg.storage", "disabled").lower() != "disabled":
-        yield "Iceberg metadata (metadata.iceberg.storage)"
+    if purpose >= Purpose.WRITE:
+        yield from _unsupported_iceberg(store)
+
+
+def _unsupported_iceberg(store: TableStore) -> Iterator[str]:
+    """Yield why the Iceberg metadata of a table cannot be written; nothing if the table has none."""
+    storage = str(store.options.get(_ICEBERG)).lower()
+    if storage == "disabled":
+        return
+    if storage in _ICEBERG_CATALOGS:
+        place = _ICEBERG_CATALOGS[storage]
+        yield (
+            f"'{_ICEBERG}' = '{storage}', for which the table must be entered in {place} after each commit; "
+            "'table-location' and 'hadoop-catalog' are supported"
+        )
+        return
+    if manifests.evolves(store):
+        yield "Iceberg metadata of a table with data evolution, whose files may have only some columns of their rows"
+    for field in store.schema.fields:
+        if any(_lacks_iceberg_type(kind) for kind in field.type.with_inner()):
+            known = "timestamps of precision 3 to 6, times of precision 0 to 3, and no VARIANT, BLOB or VECTOR"
+            yield (
+                f"Iceberg metadata of column '{field.name}' of type {field.type.with_nullable(nullable=True)}: "
+                f"it has {known}"
+            )
+
+
+def _lacks_iceberg_type(kind: DataType) -> bool:
+    precision = kind.precision or 0
+    if kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        return not _ICEBERG_TIMESTAMPS[0] <= precision <= _ICEBERG_TIMESTAMPS[1]
+    if kind.root is TypeRoot.TIME:
+        return precision > _ICEBERG_TIME
+    return kind.root in _REFUSED_TYPES or kind.root is TypeRoot.VARIANT
 
 
 def _formats_of(options: TableOptions, purpose: Purpose) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import InvalidOption, PlanStale, SnapshotNotFound
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.tag_refs import publish_tags
 from lsm_core.maintenance.action import ActionWork, Applied, ApplyOutcome, MaintenancePlan, PlanEstimate, PlanItem
 from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags, record_fields, record_of
 from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
@@ -185,12 +186,14 @@ def apply_tag_creation(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome
     if before is None:
         if not tags.create(store, item.name, tag):
             raise PlanStale(f"another tag {item.name} was made meanwhile", store.name)
+        publish_tags(store)
         return ApplyOutcome(report, lines)
     deletions, held = split_used(store, plan.items_of(DeleteItem), without_tags={item.name})
     if deletions:
         record = record_of(store, plan, deletions, files_of_tag(store, item.name))
         report = replace(report, held=tuple(held), **record_fields(record))
     tags.replace(store, item.name, tag)
+    publish_tags(store)
     report, swept = sweep_if_direct(store, report)
     return ApplyOutcome(report, [*lines, *swept])
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, PlanStale, SnapshotNotFound
 from lsm_core.format.side_files import Tag
+from lsm_core.iceberg.tag_refs import publish_tags
 from lsm_core.maintenance.action import (
     ActionWork,
     Applied,
@@ -236,6 +237,7 @@ def _delete(store: TableStore, plan: MaintenancePlan) -> TagDeletionReport:
         record = record_of(store, plan, deletions, metadata)
         for name in names:
             tags.delete(store, name)
+    publish_tags(store)
     return TagDeletionReport(
         plan.hash,
         plan.base_snapshot,

@@ -21,6 +21,7 @@ from lsm_core.errors import CommitConflict, DredgeError, PlanStale
 from lsm_core.format.manifest import DataFileMeta, is_blob_file, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.tag_refs import publish_tags
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
@@ -376,6 +377,7 @@ def _create_tag_before(store: TableStore, plan_hash: str) -> str:
     tags.create(
         store, name, tags.made_now(store, newest, retained)
     )  # the tag exists already if the same plan was tried before
+    publish_tags(store)
     return name
 
 

@@ -1,0 +1,287 @@
+"""Writing of Iceberg metadata: after every kind of commit it shows exactly the files that need no merge."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsm_core import Catalog, SchemaChange
+from lsm_core.iceberg.writing import write_metadata
+from lsm_core.metadata import snapshots
+from lsm_core.storage import LocalFileIO
+from tests.iceberg.tables import (
+    LOCAL,
+    assert_current,
+    folder_of,
+    listed_files,
+    listed_manifests,
+    make_table,
+    metadata_of,
+    records,
+    rows,
+)
+
+
+def reopen(root: Path) -> Any:
+    return Catalog(str(root)).table("db.t")
+
+
+def test_an_append_table_shows_every_file_of_every_commit(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    uuid = ""
+    for number, part in enumerate("abca"):
+        table.write(rows([number], part=part))
+        metadata = assert_current(table)
+        uuid = uuid or metadata["table-uuid"]
+        assert metadata["table-uuid"] == uuid
+        assert len(metadata["snapshots"]) == number + 1
+        assert metadata["snapshots"][-1]["summary"]["operation"] == "append"
+    table.drop_partitions([{"p": "a"}])
+    metadata = assert_current(table)
+    assert metadata["snapshots"][-1]["summary"]["operation"] == "overwrite"
+    assert metadata["snapshots"][-1]["summary"]["deleted-data-files"] == "2"
+    # Files of other partitions stay in their manifests.
+    assert [manifest["added_snapshot_id"] for manifest in listed_manifests(folder_of(table))] == [5, 2, 3, 5]
+    assert len(listed_files(folder_of(table), 4)) == 4  # time travel
+    assert [path.name for path in folder_of(table).glob("v*.json")] == ["v5.metadata.json"]
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_a_keyed_table_shows_the_top_level(tmp_path: Path, parts: bool) -> None:
+    table = make_table(tmp_path, keyed=True, parts=parts)
+    for number in range(3):
+        table.write(rows([number, 10], f"v{number}"))
+        assert assert_current(table)["snapshots"][-1]["summary"]["total-data-files"] == "0"
+    table.compact(full=True)
+    metadata = assert_current(table)
+    assert list(listed_files(folder_of(table)).values()) == [4]
+    table.write(rows([11], "new"))
+    assert list(listed_files(folder_of(table)).values()) == [4]
+    table.compact(full=True)
+    assert assert_current(table)["snapshots"][-1]["summary"]["operation"] == "replace"
+    assert list(listed_files(folder_of(table)).values()) == [5]
+    assert metadata_of(folder_of(table))["table-uuid"] == metadata["table-uuid"]
+    (first, *_) = metadata["snapshots"]
+    assert first["summary"]["paimon-commit-identity"].count(":") == 2
+
+
+def test_columns_that_change_get_schemas_and_statistics_by_id(tmp_path: Path) -> None:
+    table = make_table(tmp_path, parts=False)
+    table.write(rows([1, 2]))
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table("db.t", [SchemaChange.rename_column("v", "w"), SchemaChange.add_column("n", "INT")])
+    table = reopen(tmp_path)
+    table.write(rows([3]).rename_columns(["p", "k", "w"]))
+    metadata = assert_current(table)
+    assert metadata["current-schema-id"] == metadata["schemas"][-1]["schema-id"] > 0
+    assert [schema["schema-id"] for schema in metadata["schemas"]] == list(range(metadata["current-schema-id"] + 1))
+    assert {field["id"]: field["name"] for field in metadata["schemas"][-1]["fields"]} == {
+        0: "p",
+        1: "k",
+        2: "w",
+        3: "n",
+    }
+    assert metadata["last-column-id"] == 3
+    newest = listed_manifests(folder_of(table))[-1]
+    (entry,) = records(folder_of(table) / Path(newest["manifest_path"]).name)
+    file = entry["data_file"]
+    assert {pair["key"]: pair["value"] for pair in file["null_value_counts"]} == {0: 0, 1: 0, 2: 0, 3: 1}
+    assert {pair["key"]: pair["value"] for pair in file["lower_bounds"]} == {
+        0: b"a",
+        1: (3).to_bytes(8, "little"),
+        2: b"v",
+    }
+
+
+def test_tags_are_refs(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    table.create_tag("first", 1)
+    assert metadata_of(folder_of(table))["refs"] == {
+        "first": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": 2**63 - 1}
+    }
+    table.write(rows([2]))
+    table.rename_tag("first", "start")
+    table.create_tag("second", 2)
+    assert {name: ref["snapshot-id"] for name, ref in metadata_of(folder_of(table))["refs"].items()} == {
+        "start": 1,
+        "second": 2,
+    }
+    table.delete_tag("start")
+    assert list(metadata_of(folder_of(table))["refs"]) == ["second"]
+    assert_current(table)
+
+
+def test_a_branch_leaves_the_metadata_of_main_alone(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    table.create_tag("base", 1)
+    table.create_branch("b", from_tag="base")
+    Catalog(str(tmp_path)).table("db.t$branch_b").write(rows([2]))
+    before = metadata_of(folder_of(table))
+    assert before["current-snapshot-id"] == 1
+    table.write(rows([3]))
+    assert assert_current(table)["table-uuid"] == before["table-uuid"]
+
+
+def test_manifests_are_merged_and_old_snapshots_expire(tmp_path: Path) -> None:
+    options = {
+        "metadata.iceberg.compaction.min.file-num": "2",
+        "metadata.iceberg.compaction.max.file-num": "4",
+        "snapshot.num-retained.min": "2",
+        "snapshot.num-retained.max": "3",
+        "metadata.iceberg.previous-versions-max": "2",
+        "metadata.iceberg.manifest-compression": "zstd",
+        "metadata.iceberg.manifest-legacy-version": "true",
+    }
+    table = make_table(tmp_path, options)
+    for number in range(12):
+        table.write(rows([number], part="ab"[number % 2]))
+        folder = folder_of(table)
+        metadata = metadata_of(folder)
+        assert len(metadata["snapshots"]) == min(number + 1, 3)
+        newest = metadata["snapshots"][-1]["manifest-list"]
+        manifests = records(folder / Path(newest).name)
+        assert len(manifests) < 5
+        assert sum(m["added_data_files_count"] + m["existing_data_files_count"] for m in manifests) == number + 1
+    assert sorted(path.name for path in folder.glob("v*.json")) == [f"v{n}.metadata.json" for n in (10, 11, 12)]
+    named = {Path(entry["manifest-list"]).name for entry in metadata["snapshots"]}
+    assert {path.name for path in folder.glob("snap-*")} == named
+
+
+class Failing(LocalFileIO):
+    """Local disk that refuses to create Iceberg metadata files while ``fails`` is set."""
+
+    fails = False
+
+    def write_exclusive(self, path: str, data: bytes) -> bool:
+        if self.fails and path.endswith(".metadata.json"):
+            raise OSError("the disk is gone")
+        return super().write_exclusive(path, data)
+
+
+@pytest.mark.parametrize("missed", [1, 3])
+def test_the_next_commit_makes_up_for_a_failure(tmp_path: Path, missed: int, caplog: pytest.LogCaptureFixture) -> None:
+    table = make_table(tmp_path, keyed=True)
+    table.write(rows([1]))
+    before = assert_current(table)
+    store = table.store
+    store.file_io = Failing()
+    store.file_io.fails = True
+    with caplog.at_level(logging.WARNING):
+        for number in range(missed):
+            table.write(rows([2 + number]))
+    assert "is committed, but its Iceberg metadata was not written" in caplog.text
+    assert metadata_of(folder_of(table))["current-snapshot-id"] == 1
+    assert len(list(folder_of(table).glob("*.avro"))) == 1  # nothing of the failed attempts is left
+    store.file_io.fails = False
+    reopen(tmp_path).compact(full=True)
+    after = assert_current(table)
+    assert after["table-uuid"] == before["table-uuid"]
+    assert [entry["snapshot-id"] for entry in after["snapshots"]] == [1, missed + 2]
+
+
+def test_an_existing_version_is_not_written_again(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    table.write(rows([2]))
+    store, folder = table.store, folder_of(table)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "version-hint.text").write_text("1")
+    newest = snapshots.latest(store)
+    assert newest is not None
+    assert write_metadata(store, newest)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not write_metadata(store, snapshots.read(store, 1))  # a later snapshot has metadata
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"manifest-list" : "', '"manifest-list" : "/etc/'),
+        lambda text: text.replace('"spec-id" : 0', '"spec-id" : 7'),
+        lambda text: text.replace('"location" : "', '"location" : "/elsewhere'),
+        lambda text: json.dumps({**json.loads(text), "snapshots": []}),
+        lambda text: json.dumps({**json.loads(text), "schemas": []}) + "x",
+    ],
+)
+def test_metadata_that_cannot_be_extended_is_built_from_the_snapshot(tmp_path: Path, damage: Any) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    table.write(rows([2], part="b"))
+    folder = folder_of(table)
+    path = folder / "v2.metadata.json"
+    path.write_text(damage(path.read_text()))
+    table.write(rows([3]))
+    metadata = metadata_of(folder)
+    assert [entry["snapshot-id"] for entry in metadata["snapshots"]][-1] == 3
+    assert len(listed_files(folder)) == 3
+    table.write(rows([4]))
+    assert len(listed_files(folder)) == 4
+
+
+def test_damaged_manifests_lead_to_a_rebuild(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    before = assert_current(table)
+    folder = folder_of(table)
+    (manifest,) = folder.glob("*-m1.avro")
+    manifest.write_bytes(manifest.read_bytes()[:-9])
+    table.drop_partitions([{"p": "a"}])
+    metadata = metadata_of(folder)
+    assert listed_files(folder) == {}
+    assert metadata["table-uuid"] == before["table-uuid"]
+
+
+def test_the_catalog_location_is_a_warehouse_of_iceberg(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"metadata.iceberg.storage": "hadoop-catalog"})
+    table.write(rows([1]))
+    folder = tmp_path / "iceberg" / "db" / "t" / "metadata"
+    first = metadata_of(folder)
+    assert list(listed_files(folder)) == list(map(str, Path(table.store.root).rglob("*.parquet")))
+    Catalog(str(tmp_path)).drop_table("db.t")
+    table = make_table(tmp_path, {"metadata.iceberg.storage": "hadoop-catalog"})
+    table.write(rows([1, 2]))
+    second = metadata_of(folder)
+    assert second["table-uuid"] != first["table-uuid"]
+    assert len(list(folder.glob("*.avro"))) == 2  # the old table's files are deleted
+
+
+def test_version_3_assigns_row_ids(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"metadata.iceberg.format-version": "3"})
+    table.write(rows([1, 2]))
+    table.write(rows([3], part="b"))
+    metadata = assert_current(table)
+    assert (metadata["format-version"], metadata["next-row-id"]) == (3, 3)
+    assert [(e["first-row-id"], e["added-rows"]) for e in metadata["snapshots"]] == [(0, 2), (2, 1)]
+    assert [manifest["first_row_id"] for manifest in listed_manifests(folder_of(table))] == [0, 2]
+    table.write(rows([4]))
+    table.compact(full=True)
+    assert assert_current(table)["next-row-id"] >= 4
+
+
+def test_a_higher_format_version_builds_the_metadata_again(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    before = assert_current(table)
+    Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.set_option("metadata.iceberg.format-version", "3")])
+    table = reopen(tmp_path)
+    table.write(rows([2]))
+    after = assert_current(table)
+    assert (after["format-version"], after["table-uuid"]) == (3, before["table-uuid"])
+
+
+def test_metadata_that_is_switched_on_later_has_all_files(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"metadata.iceberg.storage": "disabled"}, keyed=True)
+    table.write(rows([1]))
+    table.compact(full=True)
+    assert not folder_of(table).exists()
+    table = table.copy(LOCAL)
+    table.write(rows([2]))
+    assert_current(table)
+    assert list(listed_files(folder_of(table)).values()) == [1]
