@@ -19,6 +19,7 @@ from bench import (
     expectations,
     expiry,
     hashing,
+    iceberg,
     inline,
     java_read,
     launcher,
@@ -205,6 +206,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "rest": (
         rest.run,
         "a warehouse behind Paimon's REST catalog server against a folder: commits, listings, load; --rows is the tables",
+    ),
+    "iceberg": (
+        iceberg.run,
+        "Iceberg metadata of a commit that changes ten of 100,000 files: time, and memory beside a tenth of the files",
     ),
     "compact-memory": (memory.run, "peak RSS of compacting a bucket of 3 GiB and of 0.6 GiB in 20 runs"),
     "compact-memory-table": (

@@ -18,7 +18,7 @@ from lsm_core.metadata.store import TableStore
 
 FILES, MANIFESTS, PARTITIONS, BUCKETS = 100_000, 200, 1_000, 4
 TARGET_SECONDS, TARGET_MIB = 1.5, 600.0
-_FIELDS = pa.schema(
+FIELDS = pa.schema(
     [
         pa.field("dt", pa.string(), nullable=False),
         pa.field("k", pa.int64(), nullable=False),
@@ -61,7 +61,7 @@ def build(
     catalog.create_database("bench")
     keys = ["dt", "k"] if primary_key else []
     options = {"bucket": str(buckets if primary_key else -1)}
-    catalog.create_table("bench.t", Schema(_FIELDS, primary_keys=keys, partition_keys=["dt"], options=options))
+    catalog.create_table("bench.t", Schema(FIELDS, primary_keys=keys, partition_keys=["dt"], options=options))
     store = catalog.table("bench.t").store
     metas = []
     for part in np.array_split(np.arange(files), manifest_count):

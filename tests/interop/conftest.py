@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.peers import (
     IcebergReaders,
+    IcebergSpark,
     JavaPaimon,
     PyIcebergProcess,
     PyPaimon,
@@ -119,3 +120,15 @@ def pyiceberg_session() -> Iterator[PyIcebergProcess]:
 def iceberg(pyiceberg_session: PyIcebergProcess, tmp_path_factory: pytest.TempPathFactory) -> IcebergReaders:
     """pyiceberg and DuckDB as readers of any folder."""
     return IcebergReaders(pyiceberg_session, tmp_path_factory.mktemp("pyiceberg"))
+
+
+@pytest.fixture(scope="module")
+def iceberg_spark() -> Iterator[IcebergSpark]:
+    """Yield Spark with Iceberg's runtime, in a process of its own; skip the test, and say so, without it."""
+    try:
+        running = IcebergSpark()
+    except peer_module().PeerMissing as error:
+        print(f"\nNOT TESTED: Iceberg on Spark: {error}", file=sys.stderr)
+        pytest.skip(f"NOT TESTED: Iceberg on Spark: {error}")
+    yield running
+    running.close()

@@ -63,6 +63,24 @@ ALL_TYPES: Final[dict[str, Any]] = {
 }
 
 
+FILTERED: Final = frozenset(
+    {
+        *(TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.DECIMAL, TypeRoot.DATE),
+        *(TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ, TypeRoot.VARCHAR),
+    }
+)
+"""Types whose values can be written in a condition of pyiceberg."""
+
+
+def literal(value: Value, kind: DataType) -> str:
+    """Return a value as a literal in a condition of pyiceberg."""
+    if kind.root in (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT):
+        return str(value)
+    if kind.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        return f"'{value[:26]}{'+00:00' if value.endswith('Z') else ''}'"
+    return f"'{value}'"
+
+
 def metadata_folder(warehouse: Path, name: str, storage: str) -> Path:
     """Return the folder of a table of the Iceberg catalog, which has the subfolder `metadata`."""
     database, table = name.split(".")
@@ -182,9 +200,16 @@ class IcebergLife:
         self.folder = metadata_folder(self.warehouse, self.table_name, self.kind.storage)
         self.versions: dict[int, Version] = {}
         self.exact, self.exact_from, self.rolled_back = not self.kind.keyed, 0, False
-        self.rebuilt, self.uuid = False, ""
+        self.checked_from = 0
+        self.rebuilt, self.repaired, self.uuid = False, False, ""
+        self.state: dict[str, Any] | None = None
         self.added = 0
         self.tag_count = 0
+
+    @property
+    def by_java(self) -> bool:
+        """Whether Java is one of the writers."""
+        return "java" in self.writers
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -231,7 +256,8 @@ class IcebergLife:
             "metadata.iceberg.compaction.max.file-num": random.choice(["3", "50"]),
             "metadata.iceberg.manifest-compression": random.choice(["snappy", "zstd"]),
             "metadata.iceberg.manifest-legacy-version": random.choice(["false", "false", "true"]),
-            "metadata.stats-mode": random.choice(["truncate(16)", "full", "none"]),
+            # Of a required column without statistics Java publishes 0 as bounds, so that readers skip its files.
+            "metadata.stats-mode": random.choice(["truncate(16)", "full", "truncate(1)" if self.by_java else "none"]),
             "snapshot.num-retained.min": "1",
             RETAINED: random.choice(["4", "100"]),
             "metadata.stats-dense-store": random.choice(["true", "false"]),
@@ -304,6 +330,7 @@ class IcebergLife:
         if self.rebuilt or not self.exact:
             latest = self.table.latest_snapshot()
             assert latest is not None
+            self.checked_from = latest.id if self.rebuilt else 0
             self.exact, self.rebuilt, self.exact_from = True, False, latest.id
 
     def overwrite(self, who: str) -> None:
@@ -396,6 +423,10 @@ class IcebergLife:
     def change_rows(self, who: str) -> None:
         """Delete rows by a condition, which rewrites files of a table without a key."""
         bound = self.random.randrange(5, 25)
+        if not self.kind.keyed and self.random.random() < 0.5:
+            self.story.append(f"dredge sets k = 3 where k > {bound}")
+            self.table.update([("k", ">", bound)], {"k": 3})
+            return
         self.story.append(f"dredge deletes k < {bound}")
         self.table.delete([("k", "<", bound)])
 
@@ -406,13 +437,14 @@ class IcebergLife:
             return
         target = self.random.choice(older)
         self.story.append(f"{who} rolls back to {target}")
-        self.rolled_back = True
+        self.rolled_back = self.repaired = True
         if who == "java":
             self.call("rollback", snapshot=target)
             self.rebuilt = self.kind.keyed
         else:
             self.table.rollback_to(target)
             self.check()
+            self.repaired = True
         self.write(who if who == "java" else "dredge")
 
     # -- checks --------------------------------------------------------------------------------------------------------
@@ -453,8 +485,11 @@ class IcebergLife:
             )
         for name, snapshot_id in refs.items():
             self._check_rows(snapshot_id, ref=name)
+        self._check_filter(latest.id)
         self._check_schemas(state)
+        self._check_history(state)
         self._check_files(state, latest.id)
+        self.state = state
         return state
 
     def _check_rows(self, snapshot_id: int, ref: str | None = None) -> None:
@@ -462,12 +497,43 @@ class IcebergLife:
         chosen: dict[str, Any] = {"ref": ref} if ref else {"snapshot_id": snapshot_id}
         rows = iceberg_rows(self.readers.read(self.folder, **chosen), version.types)
         where = f"at snapshot {snapshot_id}{f' (tag {ref})' if ref else ''}"
-        if self.rebuilt:
+        if self.rebuilt or snapshot_id < self.checked_from:
             return  # Java publishes the files that can be read raw, which the view does not always have
         if self.exact and snapshot_id >= self.exact_from:
             assert rows == version.rows, f"pyiceberg {where}: " + difference(rows, version.rows)
         elif not self.kind.vectors:
             assert not set(version.rows) - set(rows), f"pyiceberg {where} lacks rows: " + difference(rows, version.rows)
+
+    def _check_filter(self, snapshot_id: int) -> None:
+        """Compare a filter with the rows: wrong statistics or partition values would skip files."""
+        version = self.versions[snapshot_id]
+        columns = [name for name, kind in version.types.items() if kind.root in FILTERED]
+        rows = iceberg_rows(self.readers.read(self.folder, snapshot_id=snapshot_id), version.types)
+        column = self.random.choice(columns)
+        values = [json.loads(row)[column] for row in rows]
+        chosen = [value for value in values if value is not None and str(value).isascii() and "'" not in str(value)]
+        if not chosen:
+            return
+        value = self.random.choice(chosen)
+        condition = f"{column} == {literal(value, version.types[column])}"
+        found = iceberg_rows(self.readers.read(self.folder, condition=condition), version.types)
+        expected = [row for row in rows if json.loads(row)[column] == value]
+        assert found == expected, f"pyiceberg with {condition}: " + difference(found, expected)
+
+    def _check_history(self, state: dict[str, Any]) -> None:
+        """Check that the metadata was extended: a rebuild has no older snapshots, and other manifest lists."""
+        lists = {snapshot["id"]: snapshot["list"] for snapshot in state["snapshots"]}
+        if self.state is not None and not self.repaired:
+            before = {snapshot["id"]: snapshot["list"] for snapshot in self.state["snapshots"]}
+            first = state["current"] - int(self.options[RETAINED])
+            kept = {number: path for number, path in before.items() if number > first}
+            assert {number: lists.get(number) for number in kept} == kept, "the metadata was built anew"
+        self.repaired = False
+        for snapshot in state["snapshots"]:
+            assert snapshot["sequence"] == snapshot["id"]
+            assert snapshot["parent"] in (None, snapshot["id"] - 1)
+            known = self.versions.get(snapshot["id"])
+            assert known is None or snapshot["schema"] <= known.schema_id or self.rolled_back
 
     def _check_schemas(self, state: dict[str, Any]) -> None:
         newest = max(version.schema_id for version in self.versions.values())

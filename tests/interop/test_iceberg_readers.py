@@ -25,7 +25,7 @@ from tests.interop.iceberg_lives import (
     random_rows,
     types_of,
 )
-from tests.support.peers import IcebergReaders, JavaPaimon, java_paimon, peer_module
+from tests.support.peers import IcebergReaders, IcebergSpark, JavaPaimon, java_paimon, peer_module
 
 pytestmark = pytest.mark.paimon_java
 LIVES = int(os.environ.get("DREDGE_ICEBERG_LIVES", "60"))
@@ -111,3 +111,53 @@ def test_javas_tables_at_every_step(
         return dict(peer.call(op, warehouse=str(tmp_path), **arguments))
 
     live_all(range(FIRST, FIRST + LIVES // 3), version, tmp_path, call, iceberg, "java")
+
+
+# -- deletion vectors ------------------------------------------------------------------------------------------------
+
+VECTORS = {"deletion-vectors.enabled": "true", "metadata.iceberg.storage": "table-location"}
+VERSION_3 = VECTORS | {"deletion-vectors.bitmap64": "true", "metadata.iceberg.format-version": "3"}
+FIELDS = [
+    {"name": "p", "type": "INT NOT NULL"},
+    {"name": "k", "type": "INT NOT NULL"},
+    {"name": "a", "type": "STRING"},
+    {"name": "n", "type": "TIMESTAMP(6)"},
+]
+
+
+def numbered_rows(count: int, text: str) -> list[dict[str, Any]]:
+    """Return rows with the keys 0, 1 ... in both partitions."""
+    moment = "2024-02-29T12:00:00.123456000"
+    return [{"p": p, "k": k, "a": text, "n": moment} for p in (0, 1) for k in range(count)]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_spark_applies_javas_deletion_vectors_and_the_others_refuse_them(
+    tmp_path: Path, start_java: Callable[[str], JavaPaimon], iceberg: IcebergReaders, iceberg_spark: IcebergSpark
+) -> None:
+    java = start_java("2.1-SNAPSHOT")
+
+    def call(op: str, **arguments: Any) -> dict[str, Any]:
+        return dict(java.call(op, warehouse=str(tmp_path), **arguments))
+
+    for name, keys in (("db.keyed", ["p", "k"]), ("db.append", [])):
+        options = {**VERSION_3, "bucket": "1" if keys else "-1"}
+        schema = {"fields": FIELDS, "primaryKeys": keys, "partitionKeys": ["p"], "options": options}
+        call("create", table=name, schema=schema)
+        call("write", table=name, rows=numbered_rows(30, "a"), compact="full" if keys else "none")
+        folder, types = tmp_path / "db.db" / name.removeprefix("db."), types_of(tmp_path, name)
+        before = iceberg_rows(call("read", table=name)["rows"], types)
+        for reader in ("pyiceberg", "duckdb"):  # version 3 without vectors
+            assert iceberg_rows(iceberg.read(folder, reader=reader), types) == before
+        assert iceberg_rows(iceberg_spark.read(folder), types) == before
+        if keys:
+            rows = [{"p": 0, "k": 1, "a": "b", "n": None}, {"_kind": "-D", "p": 0, "k": 2}]
+            call("write", table=name, rows=rows, compact="minor")
+        else:
+            call("delete_rows", table=name, where=[["k", "<", 5]])
+        merged = iceberg_rows(call("read", table=name)["rows"], types)
+        assert iceberg_rows(iceberg_spark.read(folder), types) == merged != before
+        for reader in ("pyiceberg", "duckdb"):
+            with pytest.raises(AssertionError, match="magic"):  # Paimon's index files are no Puffin files
+                iceberg.read(folder, reader=reader)

@@ -26,6 +26,7 @@ from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from lsm_core.errors import DredgeError
 from lsm_core.options.table_options import PaimonVersion
@@ -332,6 +333,53 @@ class IcebergReaders:
         self._process.call(op="read", table=str(folder), out=str(out), **arguments)
         with pa.OSFile(str(out), "rb") as source:
             return pa.ipc.open_file(source).read_all()
+
+
+class IcebergSpark(PyPaimonProcess):
+    """One running Spark with Iceberg's runtime, the only reader here that applies deletion vectors of version 3."""
+
+    name = "Iceberg on Spark"
+
+    def __init__(self) -> None:
+        """Start Spark.
+
+        Raises:
+            PeerMissing: the environment or Iceberg's jar is missing.
+        """
+        jars = sorted(ICEBERG_SPARK.glob("iceberg-spark-runtime-*.jar"))
+        if not jars or not PAIMON_SPARK.is_file():
+            raise peer_module().PeerMissing(
+                "no Iceberg runtime or its Spark (run `scripts/peers.py --spark-connector`)"
+            )
+        self._folder = tempfile.TemporaryDirectory(prefix="iceberg-spark-")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+        environment |= {"TZ": "UTC", "SPARK_SUBMIT_OPTS": JAVA_OPTIONS, "JAVA_HOME": find_java().home}
+        driver = Path(__file__).with_name("iceberg_spark_driver.py")
+        settings = map("=".join, INTERPRETED.items())
+        self._process = subprocess.Popen(
+            [str(PAIMON_SPARK), "-P", str(driver), str(jars[-1]), self._folder.name, *settings],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            cwd=self._folder.name,
+        )
+
+    def read(self, folder: Path | str, **options: str) -> pa.Table:
+        """Return all rows.
+
+        Args:
+            folder: folder with the subfolder `metadata`.
+            options: options of Iceberg's reader, such as the snapshot.
+        """
+        answer = self.call(table=str(folder), options={key.replace("_", "-"): value for key, value in options.items()})
+        return parquet.read_table(answer["file"])
+
+    def close(self) -> None:
+        """End Spark."""
+        super().close()
+        self._folder.cleanup()
 
 
 class SparkConnectorError(RuntimeError):

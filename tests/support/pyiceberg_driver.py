@@ -97,9 +97,9 @@ def files(duck, command):
                     "partition": [str(value) for value in data.partition],
                     "rows": data.record_count,
                     "bytes": data.file_size_in_bytes,
-                    "nulls": data.null_value_counts or {},
-                    "lower": {key: value.hex() for key, value in (data.lower_bounds or {}).items()},
-                    "upper": {key: value.hex() for key, value in (data.upper_bounds or {}).items()},
+                    "nulls": {str(key): value for key, value in (data.null_value_counts or {}).items()},
+                    "lower": {str(key): value.hex() for key, value in (data.lower_bounds or {}).items()},
+                    "upper": {str(key): value.hex() for key, value in (data.upper_bounds or {}).items()},
                 }
             )
     return {"entries": entries}
