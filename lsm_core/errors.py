@@ -495,7 +495,7 @@ class LockRequired(DredgeError):
 
 
 class MetastoreFailed(DredgeError):
-    """The database of a catalog or of its locks, or the server of a catalog, cannot be used or refuses a request.
+    """The database, server or Hive metastore of a catalog or of its locks cannot be used or refuses a request.
 
     Attributes:
         address: address of the database or server, without secrets.
@@ -505,6 +505,7 @@ class MetastoreFailed(DredgeError):
     def __init__(self, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
         kind = "catalog server" if address.startswith(("http:", "https:")) else "database"
+        kind = "Hive metastore" if address.startswith("thrift:") else kind
         super().__init__(f"the {kind} {address} cannot be used: {reason}")
 
 

@@ -36,6 +36,7 @@ from dredge.platform_core.resources.warehouse import (
 )
 from dredge.platform_core.table_card import TableCard
 from lsm_core.errors import InvalidOption
+from lsm_core.options import is_address
 
 _LOG = logging.getLogger(__name__)
 Value = str | int | float | bool
@@ -359,10 +360,10 @@ class PaimonWarehouse(dg.Component, _DescribedModel):
     def choose_tables(self, project_root: Path) -> tuple[str, frozenset[str], frozenset[str]]:
         """Return the warehouse and the patterns of its tables."""
         path = self._path(project_root).rstrip("/")
-        return path if "://" in path else os.path.normpath(path), frozenset(self.include), frozenset(self.exclude)
+        return path if is_address(path) else os.path.normpath(path), frozenset(self.include), frozenset(self.exclude)
 
     def _path(self, project_root: Path) -> str:
-        return self.warehouse if "://" in self.warehouse else str(project_root / self.warehouse)
+        return self.warehouse if is_address(self.warehouse) else str(project_root / self.warehouse)
 
     def warehouse_names(self, project_root: Path) -> WarehouseNames:
         """Return the names that Dagster sees of the component's warehouse.

@@ -145,7 +145,7 @@ class Connection:
 
     def _name_user(self, seconds: float) -> None:
         """Send the name of the user who owns the folders that the metastore creates, as Java's client does."""
-        user = os.environ.get("HADOOP_USER_NAME", "").strip() or _system_user()
+        user = system_user()
         try:
             self.call("set_ugi", (user, [user]), seconds)
         except HiveRefusal as refusal:
@@ -262,9 +262,10 @@ def one_line(error: Exception) -> str:
     return shortened(str(error)) or type(error).__name__
 
 
-def _system_user() -> str:
+def system_user() -> str:
+    """Return the name of the user: of the variable HADOOP_USER_NAME, or else of this process."""
     try:
-        return getpass.getuser()
+        return os.environ.get("HADOOP_USER_NAME", "").strip() or getpass.getuser()
     except (KeyError, OSError):  # no entry for the user's number
         return "dredge"
 

@@ -33,7 +33,7 @@ _KNOWN: Final = frozenset(
         "kerberos.principal",
         "client.socket.timeout",
         "batch.retrieve.max",
-        "use.SSL",
+        "use.ssl",
         "thrift.framed.transport.enabled",
         "thrift.compact.protocol.enabled",
         "thrift.transport.mode",
@@ -41,7 +41,7 @@ _KNOWN: Final = frozenset(
     }
 )
 _REFUSED: Final = {
-    "use.SSL": ("true", "TLS"),
+    "use.ssl": ("true", "TLS"),
     "thrift.framed.transport.enabled": ("true", "framed transport"),
     "thrift.compact.protocol.enabled": ("true", "the compact protocol"),
     "thrift.transport.mode": ("http", "Thrift over HTTP"),
@@ -140,7 +140,7 @@ def parse_addresses(uris: str) -> tuple[tuple[str, int], ...]:
         except ValueError:
             valid = False
         if not valid:
-            shown = re.sub(r"//[^/,]*@", "//***@", uris)
+            shown = re.sub(r"[?;].*", "", re.sub(r"//[^/,]*@", "//***@", uris), flags=re.DOTALL)
             raise InvalidOption("uri", f"{shown:.200}", f"{_ACCEPTED} (or hive.metastore.uris in hive-site.xml)")
         addresses.append((host, port))
     if len(addresses) > _MAX_ADDRESSES:
@@ -190,9 +190,10 @@ def _known(pairs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _short_name(name: str) -> str | None:
+    lower = name.lower()  # Spark's data source has option names in lower case
     for prefix in _PREFIXES:
-        if name.startswith(prefix) and name[len(prefix) :] in _KNOWN:
-            return name[len(prefix) :]
+        if lower.startswith(prefix) and lower[len(prefix) :] in _KNOWN:
+            return lower[len(prefix) :]
     return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lsm_core.options.catalog_options import (
     STORAGE_OPTIONS,
     CatalogOptions,
+    is_address,
     is_catalog_option,
     parse_catalog_options,
     warehouse_options,

@@ -69,6 +69,15 @@ _KEYS = (
     Key("token.provider", TEXT),
     Key("data-token.enabled", BOOL),
     Key("prefix", TEXT),
+    Key("hive-conf-dir", TEXT),
+    Key("hadoop-conf-dir", TEXT),
+    Key("location-in-properties", BOOL, "false"),
+    Key("client-pool-size", INT, "2"),
+    Key("client-pool-cache.eviction-interval-ms", INT, "300000"),
+    Key("client-pool-cache.keys", TEXT),
+    Key("metastore.client.class", TEXT, "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"),
+    Key("hive.skip-update-stats", BOOL, "false"),
+    Key("alter-table-cascade", BOOL, "true"),
     Key(S3_ENDPOINT, TEXT),
     Key(S3_REGION, TEXT),
     Key(S3_PATH_STYLE, BOOL),
@@ -90,7 +99,11 @@ HEADER_PREFIX = "header."
 """Prefix of options that are headers of each request to a REST catalog server."""
 REST_SCHEME = "rest:"
 """Prefix of a warehouse that is the address of a REST catalog server, as in ``rest:https://host:port``."""
-_METASTORES = ("filesystem", "jdbc", "rest")
+HIVE_SCHEME = "hive:"
+"""Prefix of a warehouse that is the address of a Hive metastore, as in ``hive:thrift://host:port``."""
+HIVE_PREFIXES = ("hive.metastore.", "metastore.")
+"""Prefixes of options that are settings of Hive's client."""
+_METASTORES = ("filesystem", "jdbc", "rest", "hive")
 _LOCKING = ("jdbc", "hive")
 """Metastores with locks, which their catalogs may take."""
 _NOT_SECRET = ("token.provider", "data-token.enabled")
@@ -140,7 +153,7 @@ class CatalogOptions:
                 raise InvalidOption(name, "***", f"secrets from the environment only{advice}")
             if name in CATALOG_REGISTRY:
                 self._values[name] = parse_value(CATALOG_REGISTRY[name], value)
-            elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX)):
+            elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX, *HIVE_PREFIXES)):
                 advice = advice_on(name)
                 _LOG.warning("unknown catalog option '%s' has no effect%s", name, f": {advice}" if advice else "")
         if self.metastore not in _METASTORES:
@@ -165,7 +178,7 @@ class CatalogOptions:
 
     @property
     def metastore(self) -> str:
-        """``metastore``: filesystem, jdbc or rest."""
+        """``metastore``: filesystem, jdbc, rest or hive."""
         return str(self.get("metastore")).lower()
 
     @property
@@ -250,27 +263,37 @@ def warehouse_options(warehouse: str, options: Mapping[str, str]) -> dict[str, s
     """Return the options of a catalog with the warehouse that the caller named.
 
     A warehouse ``rest:ADDRESS`` stands for `metastore` = rest with this `uri`; the option `warehouse` is then the name
-    of the warehouse on the server.
+    of the warehouse on the server. In the same way, ``hive:ADDRESS`` stands for `metastore` = hive; the option
+    `warehouse` is then the folder of new databases. ``hive:`` without an address takes it from hive-site.xml.
 
     Args:
-        warehouse: path or address of the warehouse, its name on a REST catalog server, or ``rest:ADDRESS``.
+        warehouse: path or address of the warehouse, its name on a REST catalog server, ``rest:ADDRESS`` or
+            ``hive:ADDRESS``.
         options: the catalog's other options.
 
     Raises:
         InvalidOption: `metastore` or `uri` contradict the address.
     """
-    if not warehouse.lower().startswith(REST_SCHEME):
-        return {"warehouse": warehouse, **options}
-    server = {"metastore": "rest", "uri": warehouse[len(REST_SCHEME) :]}
-    for key, value in server.items():
-        if str(options.get(key, value)).lower() != value.lower():
-            raise InvalidOption(key, options[key], f"{value}, because the warehouse is {warehouse}")
-    return {"warehouse": "", **options, **server}
+    for scheme in (REST_SCHEME, HIVE_SCHEME):
+        if warehouse.lower().startswith(scheme):
+            server = {"metastore": scheme[:-1], "uri": warehouse[len(scheme) :]}
+            if scheme == HIVE_SCHEME and not server["uri"].strip():
+                del server["uri"]
+            for key, value in server.items():
+                if str(options.get(key, value)).lower() != value.lower():
+                    raise InvalidOption(key, options[key], f"{value}, because the warehouse is {warehouse}")
+            return {"warehouse": "", **options, **server}
+    return {"warehouse": warehouse, **options}
+
+
+def is_address(warehouse: str) -> bool:
+    """Return whether a warehouse is an address, of a store or of a catalog server, and not a local path."""
+    return "://" in warehouse or warehouse.lower().startswith((REST_SCHEME, HIVE_SCHEME))
 
 
 def is_catalog_option(key: str) -> bool:
     """Return whether ``key`` is a catalog option, for mixed lists of options, such as those of a Spark data source."""
-    return key in CATALOG_REGISTRY or key.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX))
+    return key in CATALOG_REGISTRY or key.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX, HIVE_PREFIXES[0]))
 
 
 def parse_catalog_options(text: str, source: str) -> dict[str, str]:

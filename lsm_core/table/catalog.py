@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import (
-    CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
     InvalidOption,
@@ -44,6 +43,7 @@ if (
 
     from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
     from lsm_core.table.definition import Schema
+    from lsm_core.table.hive_metastore import HiveMetastore
     from lsm_core.table.rest_metastore import RestMetastore
     from lsm_core.table.schema_change import SchemaChange
     from lsm_core.table.table import Table
@@ -59,19 +59,23 @@ class Catalog:
     With the option `metastore` = jdbc, the SQL database at `uri` lists databases and tables. The SQL database may also
     hold the commit locks (`lock.enabled`); Java's JDBC catalogs then share these locks.
 
+    With `metastore` = hive, the Hive metastore at `uri` lists databases and tables, and names their folders.
+
     With `metastore` = rest, the catalog server at `uri` has the databases and tables, and publishes snapshots. Its
     token comes from the environment (`DREDGE_REST_TOKEN`, or `DREDGE_REST_TOKEN_FILE`).
 
     Attributes:
         options: the catalog's options.
         file_io: access to the files of :attr:`root`.
-        root: folder of the warehouse. For a REST catalog, a local folder that has saved plans only.
+        root: folder of the warehouse. For a REST catalog, and for a Hive metastore without the option `warehouse`, a
+            local folder that has saved plans only.
         place: path or address of the warehouse, for messages.
         clock: clock for all times that the catalog's tables write.
 
     Args:
         warehouse: path or URL of the warehouse's folder, also in an object store: ``s3://bucket/folder``. For a REST
             catalog, the name of the warehouse on the server, or ``rest:ADDRESS`` with the name as option `warehouse`.
+            For a Hive metastore, the folder of new databases, or ``hive:ADDRESS`` with this option `warehouse`.
         options: catalog options with Paimon's keys (docs/options.md).
         clock: clock for all times that the catalog's tables write, or its text (`clock_from`); None for the system's
             clock.
@@ -92,13 +96,22 @@ class Catalog:
         self.clock: Clock = clock_from(clock)
         self._warned: set[str] = set()  # tables with a warning about their own lock, one warning each
         self._registry: TableRegistry | None = None
-        self._server: RestMetastore | None = None
-        self._metastore: FolderMetastore | RestMetastore
+        self._server: RestMetastore | HiveMetastore | None = None
+        self._metastore: FolderMetastore | RestMetastore | HiveMetastore
         if self.options.metastore == "rest":
             self._registry = self._server = self._metastore = _rest_metastore(self.options)
             self.file_io, self.root = file_io_for(_own_folder(self._server.root))
             self.place = self._server.root
             self._locking = self.options.locking(always=False)
+            return
+        if self.options.metastore == "hive":
+            self._registry = self._server = self._metastore = metastore = _hive_metastore(self.options, self.clock)
+            root = metastore.warehouse or _own_folder(metastore.root)
+            self.file_io, self.root = metastore.folder_io(root), root
+            self.place = metastore.root
+            self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+            if self._locking.get("dredge.lock") == "hive":  # the address may come from hive-site.xml
+                self._locking["dredge.lock.uri"] = metastore.address
             return
         self.file_io, root = file_io_for(warehouse, self.options.storage)
         self.place = self.root = root.rstrip("/")
@@ -116,6 +129,11 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.place!r})"
+
+    @property
+    def metastore_address(self) -> str:
+        """Address of the catalog server or Hive metastore, for messages; "" for other kinds of catalogs."""
+        return "" if self._server is None else self._server.address
 
     # -- databases -------------------------------------------------------------------------------------------------
 
@@ -189,6 +207,24 @@ class Catalog:
             raise DatabaseNotFound(f"database {database} is not in {self.place}")
         return self._metastore.tables(database)
 
+    def other_tables(self, database: str) -> dict[str, str]:
+        """Return the kind of each entry of a Hive metastore that is no Paimon table, such as "iceberg", by its name.
+
+        :meth:`list_tables` leaves these entries out. Dredge never opens or changes them.
+
+        Args:
+            database: name of the database.
+
+        Returns:
+            The kinds; empty for other kinds of catalogs.
+
+        Raises:
+            DatabaseNotFound: the database does not exist.
+        """
+        if not self._metastore.has_database(database):
+            raise DatabaseNotFound(f"database {database} is not in {self.place}")
+        return self._metastore.other_tables(database)
+
     def read_ahead(self, database: str) -> None:
         """Read what a catalog server says about all tables of a database, before all of them are opened.
 
@@ -217,9 +253,11 @@ class Catalog:
         """
         if not self._metastore.has_database(database):
             raise DatabaseNotFound(f"database {database} is not in {self.place}")
-        path = self._metastore.database_path(database)
         known = self.list_tables(database) if tables is None else tables
         folders = self._metastore.folders_without_schema(database, set(known))
+        if not folders:
+            return {}
+        path = self._metastore.database_path(database)
         return {f"{database}.{folder}": _lost_schema_text(f"{path}/{folder}") for folder in folders}
 
     def create_table(
@@ -271,6 +309,10 @@ class Catalog:
         require_possible(store, Purpose.WRITE)
         if create_database:
             self.create_database(parsed.database, ignore_if_exists=True)
+        if self.options.metastore == "hive" and self._server is not None:
+            path = self._table_path(parsed)  # the folder of a database may be in another storage
+            file_io = self._server.folder_io(path)
+            store = TableStore(file_io, path, str(parsed), first, None, self.clock, dynamic_options=self._locking)
         exists = self._metastore.has_table(parsed)
         if not exists:
             with self._locked(store):
@@ -373,13 +415,7 @@ class Catalog:
         """
         if self._server is None:
             return self.file_io, self._path(parsed), None
-        table = self._server.served(parsed)
-        try:
-            self._server.require_folder(parsed, table, parsed.branch)
-        except CorruptFile:  # a description that was read ahead may be outdated
-            table = self._server.served(parsed)
-            self._server.require_folder(parsed, table, parsed.branch)
-        return self._server.file_io(parsed, table), table.path, self._server.publisher(parsed, table)
+        return self._server.folder(parsed)
 
     def _path(self, parsed: TableName) -> str:
         path = self._table_path(parsed)
@@ -585,7 +621,7 @@ class Catalog:
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 
     def register_table(self, name: str, dry_run: bool = False) -> bool:
-        """Enter a table whose folder is in the warehouse in the list of a JDBC catalog, for example after a copy.
+        """Enter a table whose folder is in the warehouse in the list of a JDBC or Hive catalog, such as after a copy.
 
         Args:
             name: "db.table".
@@ -599,9 +635,11 @@ class Catalog:
             MetastoreFailed: the database of the catalog cannot be used.
         """
         parsed = self._plain(name, "registering")
-        if self._registry is None or self.options.metastore != "jdbc" or self._metastore.has_table(parsed):
+        if self._registry is None or self.options.metastore == "rest" or self._metastore.has_table(parsed):
             return False
-        schema = latest_schema(self.file_io, f"{self._metastore.database_path(parsed.database)}/{parsed.table}")
+        path = f"{self._metastore.database_path(parsed.database)}/{parsed.table}"
+        file_io = self.file_io if self._server is None else self._server.folder_io(path)
+        schema = latest_schema(file_io, path)
         if schema is None:
             raise TableNotFound(f"table {name} is not in {self.place}, and there is no folder of such a table")
         if not dry_run:
@@ -667,6 +705,31 @@ def _rest_metastore(options: CatalogOptions) -> RestMetastore:
     from lsm_core.table.rest_metastore import RestMetastore
 
     return RestMetastore(open_client(options), options.storage)
+
+
+def _hive_metastore(options: CatalogOptions, clock: Clock) -> HiveMetastore:
+    """Return the databases and tables of the Hive metastore that the options or a hive-site.xml name.
+
+    Raises:
+        InvalidOption: the address is missing, or an option is invalid.
+        UnsupportedFeature: the Thrift client is not installed, or an option needs what is not offered.
+    """
+    from lsm_core.locks.hive_settings import hive_settings, require_thrift
+
+    settings = hive_settings(options.raw)
+    require_thrift()
+    from lsm_core.locks.hive_client import HiveClient
+    from lsm_core.table import hive_metastore
+
+    warehouse = file_io_for(settings.warehouse, options.storage)[1].rstrip("/") if settings.warehouse else ""
+    rules = hive_metastore.HiveRules(
+        in_properties=bool(options.get("location-in-properties")),
+        external=str(options.get("table.type")).strip().lower() == "external",
+        sync=bool(options.get("sync-all-properties")),
+        cascade=bool(options.get("alter-table-cascade")),
+        skips_statistics=bool(options.get("hive.skip-update-stats")),
+    )
+    return hive_metastore.HiveMetastore(HiveClient(settings), warehouse, options.storage, rules, clock)
 
 
 def _own_folder(address: str) -> str:

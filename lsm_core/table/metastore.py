@@ -55,6 +55,11 @@ class FolderMetastore:
         """
         return sorted(f.name for f in self._folders(self.database_path(database)) if self._may_be_table(f.path))
 
+    def other_tables(self, database: str) -> dict[str, str]:
+        """Return no names: a listing has tables only."""
+        del database
+        return {}
+
     def read_ahead(self, database: str) -> None:
         """Do nothing: the folders of the tables are all that is read of each."""
         del database

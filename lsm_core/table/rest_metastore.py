@@ -19,11 +19,9 @@ from lsm_core.errors import (
     CorruptFile,
     DatabaseNotFound,
     DredgeError,
-    InvalidOption,
     InvalidSchema,
     MetastoreFailed,
     SnapshotNotFound,
-    StorageRefused,
     TableExists,
     TableNotFound,
     UnsupportedFeature,
@@ -36,6 +34,7 @@ from lsm_core.metadata.store import OutcomeUnknown, SnapshotPublisher, list_sche
 from lsm_core.storage import FileIO, file_io_for, place_of
 from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
+from lsm_core.table.locations import checked_folder
 from lsm_core.table.names import TableName, checked_database
 from lsm_core.table.rest_client import RestClient, ServerRefusal
 from lsm_core.table.rest_keys import ServedKeys
@@ -88,6 +87,11 @@ class RestMetastore:
         self._client, self._storage = client, dict(storage)
         self._ahead: dict[str, tuple[float, dict[str, Any]]] = {}
         self.root = f"{client.address}/{client.warehouse}"
+
+    @property
+    def address(self) -> str:
+        """Address of the server, for messages."""
+        return self._client.address
 
     # -- databases -------------------------------------------------------------------------------------------------
 
@@ -150,6 +154,11 @@ class RestMetastore:
             raise self._failed(refusal) from refusal
         return sorted({name for name in names if "$" not in name and _fits(name, _checked_table)})
 
+    def other_tables(self, database: str) -> dict[str, str]:
+        """Return no names: a listing has tables only."""
+        del database
+        return {}
+
     def read_ahead(self, database: str) -> None:
         """Read the descriptions of all tables of a database in pages; the next look at each table uses them.
 
@@ -211,6 +220,27 @@ class RestMetastore:
     def publisher(self, name: TableName, table: ServedTable) -> SnapshotPublisher | None:
         """Return the publisher of a table's snapshots, or None for an external table, whose clients publish."""
         return None if table.is_external else RestPublisher(self._client, name.plain, table.id)
+
+    def folder(self, name: TableName) -> tuple[FileIO, str, SnapshotPublisher | None]:
+        """Return access to the files of a table, its folder, and the publisher of its snapshots.
+
+        Raises:
+            TableNotFound: the table or branch does not exist.
+            DatabaseNotFound: the database does not exist.
+            CorruptFile: the server names a folder that is not the table's.
+            MetastoreFailed: the server names an unsafe folder.
+        """
+        table = self.served(name)
+        try:
+            self.require_folder(name, table, name.branch)
+        except CorruptFile:  # a description that was read ahead may be outdated
+            table = self.served(name)
+            self.require_folder(name, table, name.branch)
+        return self.file_io(name, table), table.path, self.publisher(name, table)
+
+    def folder_io(self, path: str) -> FileIO:
+        """Return access to a folder with the keys of this process. Raises UnsupportedFeature."""
+        return file_io_for(path, self._storage, escaped=False)[0]
 
     def require_folder(self, name: TableName, table: ServedTable, branch: str = MAIN) -> None:
         """Check that the folder that the server names is a table with the schema that the server names.
@@ -371,7 +401,7 @@ class RestMetastore:
         schema_id = answer.get("schemaId")
         if isinstance(schema_id, bool) or not isinstance(schema_id, int) or schema_id < 0:
             raise MetastoreFailed(self._client.address, f"its description of table {name} has no schemaId")
-        path = _checked_path(answer.get("path"), name, self._client.address)
+        path = checked_folder(answer.get("path"), f"table {name}", self._client.address)
         return ServedTable(str(answer.get("id") or ""), path, schema_id, answer.get("isExternal") is True)
 
     def _names(self, member: str, *parts: str) -> Iterator[str]:
@@ -627,22 +657,3 @@ def _fits(name: str, check: Callable[[str], object]) -> bool:
         _LOG.warning("left out of the catalog: %s", error)
         return False
     return True
-
-
-def _checked_path(path: object, name: TableName, address: str) -> str:
-    """Return the folder of a table, after checking that it is an absolute path or address without "..".
-
-    Raises:
-        MetastoreFailed: the path is unsafe.
-    """
-    text = path if isinstance(path, str) else ""
-    parts = text.split("/")
-    if not text or "\x00" in text or ".." in parts or not (text.startswith("/") or ":/" in text):
-        raise MetastoreFailed(address, f"it names an unsafe folder for table {name}: {text!r:.200}")
-    try:
-        _, root = file_io_for(text, escaped=False)
-    except (InvalidOption, UnsupportedFeature, StorageRefused) as error:
-        raise MetastoreFailed(address, f"it names a folder for table {name} that cannot be used: {error}") from error
-    if root.strip("/") == "":
-        raise MetastoreFailed(address, f"it names the whole file system as the folder of table {name}")
-    return root.rstrip("/")

@@ -22,7 +22,7 @@ from lsm_core.errors import CorruptFile, DredgeError, InvalidOption
 from lsm_core.maintenance.action import action_names
 from lsm_core.maintenance.ledger import LedgerEntry, new_run_id, read_ledger, write_entry
 from lsm_core.metadata import TableStore
-from lsm_core.options import mask_secrets, parse_catalog_options
+from lsm_core.options import is_address, mask_secrets, parse_catalog_options
 from lsm_core.types import to_sql
 
 _LOG = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
     """
     values = os.environ if environment is None else environment
     path = values.get(WAREHOUSE_VARIABLE, "").strip() or DEMO_WAREHOUSE
-    return path if "://" in path else str(Path(path).expanduser().absolute())
+    return path if is_address(path) else str(Path(path).expanduser().absolute())
 
 
 def list_tables(warehouse: WarehouseResource) -> tuple[list[str], list[str]]:

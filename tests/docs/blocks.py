@@ -7,7 +7,8 @@ the line above a block says what else a reader should know:
     <!-- output -->          the block is what the block before it printed (`...` stands for anything)
     <!-- raises: NAME -->    the block (or a command of it) ends in this error
     <!-- spark -->           the page's blocks use the session `spark`
-    <!-- rest -->            the page's blocks use a REST catalog server, for which `http://catalog:10000` stands
+    <!-- rest -->            the page's blocks use a REST catalog server, for which `http://catalog:10000` stands;
+                            `thrift://metastore:9083` stands for a Hive metastore in the process of the test
     <!-- new: PATH -->, <!-- edit: PATH -->, <!-- run -->    steps of a recipe, followed by test_contributing.py in a copy of the house
 """
 

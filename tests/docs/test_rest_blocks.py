@@ -9,10 +9,12 @@ import pytest
 
 from tests.docs.blocks import Reader, blocks, needs_rest
 from tests.docs.pages import PAGES, ROOT
+from tests.support.hive_double import HiveDouble
 from tests.support.rest_server import TOKEN, start_server
 
 pytestmark = pytest.mark.paimon_java
 ADDRESS = "http://catalog:10000"
+METASTORE = "thrift://metastore:9083"
 
 
 @pytest.mark.parametrize(
@@ -23,10 +25,14 @@ def test_the_blocks_of_a_page_with_a_catalog_server_work_from_top_to_bottom(
 ) -> None:
     monkeypatch.setenv("DREDGE_REST_TOKEN", TOKEN)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    server = start_server(tmp_path / "served")
+    monkeypatch.delenv("HIVE_CONF_DIR", raising=False)
+    (tmp_path / "warehouse").mkdir(exist_ok=True)
+    server, metastore = start_server(tmp_path / "served"), HiveDouble(str(tmp_path / "warehouse"))
     try:
         reader = Reader(tmp_path, monkeypatch)
         for block in blocks(page):
-            reader.run(replace(block, code=block.code.replace(ADDRESS, server.url.rstrip("/"))))
+            code = block.code.replace(ADDRESS, server.url.rstrip("/")).replace(METASTORE, metastore.uri)
+            reader.run(replace(block, code=code))
     finally:
+        metastore.close()
         server.close()

@@ -127,7 +127,7 @@ def test_a_catalog_takes_no_secrets_and_knows_table_defaults() -> None:
     assert options.table_defaults == {"bucket": "2"}
     assert options.get("lock-acquire-timeout") == 60_000
     with pytest.raises(InvalidOption, match="metastore"):
-        CatalogOptions({"metastore": "hive"})
+        CatalogOptions({"metastore": "glue"})
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), (" TRUE ", True), ("0", 0), ("1", 1)])

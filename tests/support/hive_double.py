@@ -54,6 +54,7 @@ class HiveDouble:
         faults: faults that are still to come.
         calls: methods of all calls that arrived.
         unknown: methods that the server does not know.
+        refused: methods that answer with MetaException.
     """
 
     warehouse: str
@@ -63,7 +64,8 @@ class HiveDouble:
     done: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    unknown: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=lambda: {"get_catalogs"})
+    refused: set[str] = field(default_factory=set)
     connections: int = 0
 
     def __post_init__(self) -> None:
@@ -100,7 +102,7 @@ class HiveDouble:
             threading.Thread(target=self._serve, args=(accepted,), daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:
-        handler = Processor(_Handler(self))
+        handler = Processor(_Refusing(self, _Handler(self)))
         reader = TBinaryProtocol(_SocketTransport(accepted))
         with accepted:
             while True:
@@ -161,6 +163,18 @@ def _read_rest(reader: TBinaryProtocol) -> None:
 
     reader.skip(TType.STRUCT)
     reader.readMessageEnd()
+
+
+class _Refusing:
+    """Handler that answers some methods with an error."""
+
+    def __init__(self, store: HiveDouble, handler: _Handler) -> None:
+        self._store, self._handler = store, handler
+
+    def __getattr__(self, method: str) -> object:
+        if method in self._store.refused:
+            raise ttypes.MetaException("refused by the test")
+        return getattr(self._handler, method)
 
 
 class _Handler:

@@ -93,6 +93,7 @@ CATALOG: Final[dict[str, Callable[[Catalog], Any]]] = {
     "list_databases": lambda c: c.list_databases(),
     "list_lost_schemas": lambda c: c.list_lost_schemas("db"),
     "list_tables": lambda c: c.list_tables("db"),
+    "other_tables": lambda c: c.other_tables("db"),
     "read_ahead": lambda c: c.read_ahead("db"),
     "load_maintenance": lambda c: c.load_maintenance(PLAN),
     "maintain": lambda c: c.maintain(PLAN),

@@ -208,7 +208,7 @@ def test_the_command_line_takes_the_catalogs_options(
     capsys.readouterr()
     assert run(["tables", "-w", str(tmp_path / "wh")]) == 0
     assert capsys.readouterr().out == "db.t\n"
-    assert run(["tables", "-w", str(tmp_path / "wh"), "--catalog-option", "metastore=hive"]) == 1
+    assert run(["tables", "-w", str(tmp_path / "wh"), "--catalog-option", "metastore=glue"]) == 1
     assert "filesystem, jdbc" in capsys.readouterr().err
     monkeypatch.setenv("DREDGE_CATALOG_OPTIONS", "jdbc.password=hunter2")
     assert run(["tables", "-w", str(tmp_path / "wh")]) == 1

@@ -116,7 +116,7 @@ def open_catalog(warehouse: str, clock: str | None = None) -> Catalog:
     from lsm_core.table import Catalog
 
     catalog = Catalog(warehouse, _catalog_options(), clock=_read_clock(clock))
-    if catalog.options.metastore == "rest":  # the server says itself whether it has the warehouse
+    if catalog.options.metastore in ("rest", "hive"):  # the server says itself which databases it has
         return catalog
     try:
         exists = catalog.file_io.exists(catalog.root)

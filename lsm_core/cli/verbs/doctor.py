@@ -105,7 +105,7 @@ def doctor(
     """
     catalog = open_catalog(warehouse)
     store = None if table is None else catalog.store(table)
-    is_served = catalog.options.metastore == "rest"
+    is_served = catalog.place != catalog.root
     root = catalog.place if store is None else store.root
     findings = [
         *_check_programs(),
@@ -188,16 +188,21 @@ def _check_spark_server(address: str) -> Finding:
 
 
 def _check_server(catalog: Catalog) -> Iterator[Finding]:
-    """Check that the server of a REST catalog answers with its databases."""
-    if catalog.options.metastore != "rest":
+    """Check that the server of a REST catalog, or a Hive metastore, answers with its databases."""
+    titles = {"rest": "catalog server", "hive": "Hive metastore"}
+    title = titles.get(catalog.options.metastore)
+    if title is None:
         return
     try:
         number = len(catalog.list_databases())
     except DredgeError as error:
-        yield Finding("catalog server", FindingVerdict.FAIL, str(error))
+        yield Finding(title, FindingVerdict.FAIL, str(error))
         return
-    text = f"{catalog.place} answers and lists {number:,} databases; it publishes the snapshots of its tables"
-    yield Finding("catalog server", FindingVerdict.OK, text)
+    place, work = catalog.place, "it publishes the snapshots of its tables"
+    if catalog.options.metastore == "hive":
+        place = catalog.metastore_address
+        work = "it lists the tables, and the storage or the table's lock makes commits exclusive"
+    yield Finding(title, FindingVerdict.OK, f"{place} answers and lists {number:,} databases; {work}")
 
 
 def _check_disks(root: str) -> Iterator[Finding]:

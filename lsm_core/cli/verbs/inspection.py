@@ -46,6 +46,7 @@ _STATUS = (
 
 _PLAIN_STATES = ("corrupt", "unreadable", "due", "invisible rows", "not maintained", "healthy")
 """States of tables without a policy file, the most urgent first; a subset of the platform's `TableState`."""
+_OTHERS_SHOWN = 20
 _SNAPSHOTS_OF_ONE, _SNAPSHOTS_OF_EACH = 1_000, 5
 """Most snapshots that are read to find a damaged history."""
 
@@ -63,8 +64,20 @@ def tables(
     else:
         for name in names:
             say(visible(name))
+        if catalog.options.metastore == "hive":
+            databases = [database] if database else catalog.list_databases()
+            _note_other_kinds(catalog, [each for each in databases if each not in broken])
     if broken:
         raise DredgeError("; ".join(f"{name}: {error}" for name, error in broken.items()))
+
+
+def _note_other_kinds(catalog: Catalog, databases: Collection[str]) -> None:
+    """Print the entries of a Hive metastore that are no Paimon tables to the standard error."""
+    others = [f"{each}.{name} ({kind})" for each in databases for name, kind in catalog.other_tables(each).items()]
+    if others:
+        shown = ", ".join(visible(other) for other in sorted(others)[:_OTHERS_SHOWN])
+        more = f" and {len(others) - _OTHERS_SHOWN} more" if len(others) > _OTHERS_SHOWN else ""
+        typer.echo(f"left out, because they are no Paimon tables: {shown}{more}", err=True)
 
 
 def table_names(catalog: Catalog, database: str | None = None) -> tuple[list[str], dict[str, str]]:
