@@ -207,9 +207,7 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         for index in message.own_index_files()
         if index.file_name not in used and _is_ours(store, index.external_path)
     ]
-    inside = f"{store.root}/"
-    own = [path if path.startswith(inside) else store.external_paths.deletable(path, store.file_io) for path in paths]
-    return remove(store.file_io, own)
+    return remove(store.file_io, [store.own_path(path) for path in paths])
 
 
 def _is_ours(store: TableStore, external_path: str | None) -> bool:
@@ -311,7 +309,7 @@ def without_changelog(store: TableStore, messages: Sequence[CommitMessage]) -> l
             remove(
                 store.file_io,
                 [
-                    path
+                    store.own_path(path)
                     for file in changelog_files
                     for path in store.data_paths(message.partition, message.bucket, file)
                 ],

@@ -712,9 +712,21 @@ class TableStore:
             CorruptFile: a file outside the table's folder is in another table's folder, or behind a symbolic link.
             UnsupportedFeature: a file is outside the table's folder, and the operator allows no deletion there.
         """
+        return self.file_io.delete(self.own_path(path))
+
+    def own_path(self, path: str) -> str:
+        """Return the path of a file of the table as it may be deleted; symbolic links are not followed then.
+
+        Args:
+            path: absolute path of the file.
+
+        Raises:
+            CorruptFile: a file outside the table's folder is in another table's folder, or behind a symbolic link.
+            UnsupportedFeature: a file is outside the table's folder, and the operator allows no deletion there.
+        """
         if path.startswith(f"{self.root}/"):
-            return self.file_io.delete(PathBelow.of(self.root, path))
-        return self.file_io.delete(self.external_paths.deletable(path, self.file_io))
+            return PathBelow.of(self.root, path)
+        return self.external_paths.deletable(path, self.file_io)
 
     def delete_dir(self, path: str) -> bool:
         """Delete a folder of the table with its content, without following symbolic links below its root.

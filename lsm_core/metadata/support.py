@@ -170,6 +170,12 @@ def describe_refused_places(store: TableStore, entries: pa.Table) -> str | None:
     outside = entries.column("external_path").drop_null()
     if not len(outside):
         return None
+    if {"partition", "bucket", "file_name"} <= set(entries.column_names):
+        named = entries.select(["partition", "bucket", "file_name"])
+        if named.filter(pc.is_valid(entries.column("external_path"))).group_by(named.column_names).aggregate(
+            []
+        ).num_rows < len(outside):
+            return "external files of one name in several folders: Dredge finds files of a bucket by their names"
     folders = pc.unique(pc.replace_substring_regex(outside, "/[^/]*$", "/-"))
     external = store.external_paths
     for folder in folders.to_pylist():  # one object per bucket folder

@@ -156,6 +156,7 @@ class CatalogOptions:
             elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX, *HIVE_PREFIXES)):
                 advice = advice_on(name)
                 _LOG.warning("unknown catalog option '%s' has no effect%s", name, f": {advice}" if advice else "")
+        parse_external_roots(self.external_roots, EXTERNAL_ROOTS_OPTION)
         if self.metastore not in _METASTORES:
             raise InvalidOption("metastore", self.metastore, ", ".join(_METASTORES))
 
@@ -238,14 +239,8 @@ class CatalogOptions:
 
     @property
     def external_roots(self) -> str:
-        """``dredge.external-roots``: folders outside the tables' own in which tables may have data files; "" for none.
-
-        Raises:
-            InvalidOption: the list cannot be parsed.
-        """
-        text = str(self.get(EXTERNAL_ROOTS_OPTION) or "")
-        parse_external_roots(text, EXTERNAL_ROOTS_OPTION)
-        return text
+        """``dredge.external-roots``: folders outside the tables' own for data files of tables; "" for none."""
+        return str(self.get(EXTERNAL_ROOTS_OPTION) or "")
 
     @property
     def storage(self) -> dict[str, str]:

@@ -325,7 +325,7 @@ def _job(
         }
         failed = False
     finally:
-        places = {store.bucket_dir(task.partition, task.bucket) for task in tasks}
+        places = {folder for task in tasks for folder in store.write_dirs(task.partition, task.bucket)}
         messages = [result.message for result in answered.values()]
         folder.end(family, messages, {*places, f"{store.root}/index"}, failed=failed)
     return _results(store, tasks, pieces, outcomes, answered)

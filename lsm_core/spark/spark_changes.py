@@ -356,7 +356,7 @@ def _by_files(spark: SparkSession, change: AppendChange, scan: Scan) -> list[Par
         failed = False
     finally:
         messages = [message for part in parts for message in part.messages]
-        places = {store.bucket_dir(split.partition, split.bucket) for split in scan.splits}
+        places = {place for split in scan.splits for place in store.write_dirs(split.partition, split.bucket)}
         folder.end(family, messages, places, failed=failed)
     return parts
 

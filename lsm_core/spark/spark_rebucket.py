@@ -162,7 +162,7 @@ def _rebucketed(
         results = written
     finally:
         messages = [result.message for result in results or ()]
-        places = {store.bucket_dir(message.partition, message.bucket) for message in messages}
+        places = {place for message in messages for place in store.write_dirs(message.partition, message.bucket)}
         folder.end(family, messages, places or None, failed=results is None)
     return results
 

@@ -104,7 +104,7 @@ def sort_on_spark(spark: SparkSession, store: TableStore, task: SortTask) -> Buc
         result = _join_shares(store, task, outcomes, started)
     finally:
         messages = [] if result is None else [result.message]
-        folder.end(family, messages, {store.bucket_dir(task.partition, task.bucket)}, failed=result is None)
+        folder.end(family, messages, set(store.write_dirs(task.partition, task.bucket)), failed=result is None)
     return result
 
 

@@ -482,7 +482,7 @@ class WriteJob:
         """
         if self.folder is None:
             return
-        places = {self.store.bucket_dir(message.partition, message.bucket) for message in messages}
+        places = {place for message in messages for place in self.store.write_dirs(message.partition, message.bucket)}
         known = not failed and bool(places)
         self.folder.end(self.family, messages, {*places, f"{self.store.root}/index"} if known else None, failed=failed)
 

@@ -22,7 +22,9 @@ from lsm_core.commit import CommitMessage
 from lsm_core.commit.attempt import remove
 from lsm_core.errors import CorruptFile, DredgeError, SparkFailed
 from lsm_core.maintenance.actions.orphans.listing import list_table
+from lsm_core.metadata.external_paths import ENTROPY_FOLDER
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import FileStatus
 
 _LOG: Final = logging.getLogger(__name__)
 _UUID_LENGTH: Final = 36
@@ -171,14 +173,21 @@ class WriteFolder:
                 at, names = mine.column("folder").to_numpy(), mine.column("name").to_numpy()
                 listed = [(f"{listing.folders[folder]}/{name}", name) for folder, name in zip(at, names, strict=True)]
             else:
-                listed = [
-                    (file.path, file.name) for place in sorted(places) for file in self.store.file_io.list_dir(place)
-                ]
-            remove(self.store.file_io, [path for path, name in listed if family in name and name not in named])
+                listed = [(file.path, file.name) for place in sorted(places) for file in self._files_in(place)]
+            mine_only = [path for path, name in listed if family in name and name not in named]
+            remove(self.store.file_io, [self.store.own_path(path) for path in mine_only])
         except (OSError, DredgeError) as error:
             _LOG.warning(
                 "table %s: what killed tasks left was not found, orphan cleaning will: %s", self.store.name, error
             )
+
+    def _files_in(self, folder: str) -> Iterator[FileStatus]:
+        """Yield the files of a folder, and those below the folders of the strategy `entropy-inject` in it."""
+        for status in self.store.file_io.list_dir(folder):
+            if not status.is_dir:
+                yield status
+            elif ENTROPY_FOLDER.fullmatch(status.name) and not folder.startswith(f"{self.store.root}/"):
+                yield from self._files_in(status.path)
 
     def _noted(self) -> tuple[set[str], set[str]]:
         """Return (UUIDs of attempts that began, UUIDs of attempts that finished) according to the notes."""

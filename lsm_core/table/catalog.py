@@ -9,12 +9,13 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import (
+    CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
     InvalidOption,
@@ -42,6 +43,7 @@ if (
     import pyarrow as pa
 
     from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
+    from lsm_core.maintenance.external_files import DroppedFiles
     from lsm_core.table.definition import Schema
     from lsm_core.table.hive_metastore import HiveMetastore
     from lsm_core.table.rest_metastore import RestMetastore
@@ -179,6 +181,7 @@ class Catalog:
             DatabaseNotFound: the database does not exist.
             DatabaseExists: the database still holds tables, and ``cascade`` is false.
             StorageRefused: the database or one of its tables is a symbolic link; nothing was deleted.
+            UnsupportedFeature: a table has files in an external path that the operator does not allow.
         """
         path = self._metastore.database_path(name)
         if not self._metastore.has_database(name):
@@ -190,7 +193,11 @@ class Catalog:
             raise DatabaseExists(f"database {name} still holds {len(tables)} tables: {', '.join(tables[:5])}")
         for link in (path, *(f"{path}/{table}" for table in tables)):
             _refuse_link(link, "remove")
-        self._metastore.remove_database(name)
+        with ExitStack() as stack:
+            outside = self._files_outside([f"{name}.{table}" for table in tables], stack)
+            self._metastore.remove_database(name)
+            for files in outside:
+                files.delete()
         return True
 
     # -- tables ----------------------------------------------------------------------------------------------------
@@ -568,7 +575,9 @@ class Catalog:
         return maintain_tables(self, planned, approved_by, tell, rules)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> bool:
-        """Delete a table and everything below its directory.
+        """Delete a table, everything below its directory, and its files in the external paths that it declares.
+
+        Files in external paths that the operator allows for reading only stay, as do imported files.
 
         Args:
             name: "db.table".
@@ -580,13 +589,36 @@ class Catalog:
         Raises:
             TableNotFound: the table does not exist.
             StorageRefused: the storage refuses the deletion, or the directory is a symbolic link.
+            UnsupportedFeature: the table has files in an external path that the operator does not allow.
         """
         path = self._select_existing(name, ignore_if_not_exists, "dropping")
         if path is None:
             return False
         _refuse_link(path, "remove")
-        self._metastore.remove_table(TableName.parse(name))
+        with ExitStack() as stack:
+            outside = self._files_outside([name], stack)
+            self._metastore.remove_table(TableName.parse(name))
+            for files in outside:
+                files.delete()
         return True
+
+    def _files_outside(self, names: Sequence[str], stack: ExitStack) -> list[DroppedFiles]:
+        """Return the files of tables in the external paths that they declare, unless a server deletes them.
+
+        Raises:
+            UnsupportedFeature: the operator does not allow an external path with files of a table.
+        """
+        outside: list[DroppedFiles] = []
+        for name in names if self.options.metastore != "rest" else ():
+            try:
+                store = self.store_as_stored(name)
+            except (CorruptFile, TableNotFound, InvalidOption):  # a damaged table can be dropped
+                continue
+            if store.external_paths.declared:
+                from lsm_core.maintenance.external_files import DroppedFiles
+
+                outside.append(stack.enter_context(DroppedFiles(store)))
+        return outside
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> bool:
         """Rename a table; the directory of the table moves to the new name, branches included.

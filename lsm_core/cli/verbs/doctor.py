@@ -114,6 +114,7 @@ def doctor(
         # A catalog server has no folder that clients may write into, besides those of its tables.
         *(() if is_served and store is None else _check_storage((store or catalog).file_io, root)),
         *_check_guarantees(catalog, store),
+        *_check_external_paths(catalog, store),
     ]
     options = [*_list_table_options(store), *_list_other_options()]
     if as_json:
@@ -323,6 +324,54 @@ def _check_guarantees(catalog: Catalog, store: TableStore | None) -> Iterator[Fi
         yield Finding("table", FindingVerdict.FAIL, f"{name} cannot be opened: {why}")
     for line in list_lost_schemas(catalog, names) if store is None else ():
         yield Finding("table", FindingVerdict.FAIL, line)
+
+
+def _check_external_paths(catalog: Catalog, store: TableStore | None) -> Iterator[Finding]:
+    """Report the folders in which the operator allows data files, and the paths that tables use without permission."""
+    from lsm_core.options import EXTERNAL_ROOTS, parse_external_roots
+
+    try:
+        roots = parse_external_roots(os.environ.get(EXTERNAL_ROOTS, ""))
+        roots = (*parse_external_roots(catalog.options.external_roots, "dredge.external-roots"), *roots)
+    except DredgeError as error:
+        yield Finding("external paths", FindingVerdict.FAIL, str(error))
+        return
+    names = [store.name] if store is not None else table_names(catalog)[0]
+    used = False
+    for name in names:
+        try:
+            texts = list(_refused_places(catalog.store(name) if store is None else store, whole=store is not None))
+        except (DredgeError, OSError):  # reported with the guarantees
+            continue
+        for text in texts:
+            used = True
+            yield Finding("external paths", FindingVerdict.WARN, f"{name}: {text}")
+    if roots or used:
+        allowed = ", ".join(map(str, roots)) or "none"
+        yield Finding("external paths", FindingVerdict.OK, f"allowed by {EXTERNAL_ROOTS} and the catalog: {allowed}")
+
+
+def _refused_places(store: TableStore, *, whole: bool) -> Iterator[str]:
+    """Yield why external paths of a table cannot be used: those that it declares, and those of its live files.
+
+    The live files of a table that declares no path are read only if ``whole`` is set; `dredge status` reports them too.
+    """
+    from lsm_core.metadata import manifests, snapshots
+    from lsm_core.metadata.support import describe_refused_places
+
+    try:
+        external = store.external_paths
+        if external.takes_new_files:
+            yield from external.refusals()
+        snapshot = snapshots.latest(store) if whole or external.declared else None
+        if snapshot is None:
+            return
+        live = manifests.live_entries(store, snapshot, columns=["external_path"])
+        reason = describe_refused_places(store, live)
+        if reason is not None:
+            yield reason
+    except (DredgeError, OSError) as error:
+        yield str(error)
 
 
 def _guarantee_of(store: TableStore) -> str:

@@ -47,10 +47,11 @@ from lsm_core.maintenance.action import (
 )
 from lsm_core.maintenance.actions.undo.undoing import COUNTS
 from lsm_core.metadata import manifests, snapshots, tags
+from lsm_core.metadata.external_paths import EXTERNAL_PATHS
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.live_files import totals
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema, schema_path
-from lsm_core.metadata.support import require_readable
+from lsm_core.metadata.support import require_allowed_places, require_readable
 from lsm_core.read.partition_choice import chosen_from_text, chosen_to_text, encode_chosen
 from lsm_core.read.scan import usable_cores
 from lsm_core.storage import file_io_for, storage_options
@@ -177,14 +178,10 @@ def plan_copy(
         TableExists: the target has snapshots, or another definition.
         StorageRefused: a file or symbolic link is in the place of the target's folder.
         InvalidFilter: a partition or the condition does not fit the table.
-        UnsupportedFeature: the table cannot be read, or has files outside its folder.
+        UnsupportedFeature: the table cannot be read, or has files in a folder that the operator does not allow.
         CorruptFile: metadata cannot be read.
     """
     require_readable(store)
-    if store.options.get("data-file.external-paths"):
-        raise UnsupportedFeature(
-            "a copy of a table with 'data-file.external-paths': both tables would use them", store.name
-        )
     root = _target_root(store, target, target_warehouse)
     chosen = encode_chosen(store, partitions, where)
     snapshot = snapshots.latest(store)
@@ -287,7 +284,15 @@ def _open_target(store: TableStore, plan: MaintenancePlan) -> TableStore:
     root = _target_root(store, target, None if warehouse is None else str(warehouse))
     file_io = store.file_io if warehouse is None else file_io_for(str(warehouse), storage_options(store.file_io))[0]
     _require_folder(root)
-    return TableStore(file_io, root, target, store.schema, None, store.clock)
+    return TableStore(file_io, root, target, _without_external_paths(store.schema), None, store.clock)
+
+
+def _without_external_paths(schema: TableSchema) -> TableSchema:
+    """Return a schema without external paths: two tables that use the same paths could not be cleaned."""
+    keys = [key for key in schema.options if key == EXTERNAL_PATHS or key.startswith(f"{EXTERNAL_PATHS}.")]
+    if not keys:
+        return schema
+    return replace(schema, options={key: value for key, value in schema.options.items() if key not in keys})
 
 
 def _require_folder(root: str) -> None:
@@ -346,6 +351,7 @@ def _require_free(store: TableStore, target: TableStore, origin: str) -> bool:
     for number in present:
         theirs = load_schema(target.file_io, target.root, number)
         ours = load_schema(store.file_io, store.root, number, store.branch) if number in known else None
+        ours = None if ours is None else _without_external_paths(ours)
         parts = [f"{store.name} has no such schema"] if ours is None else _different_parts(ours, theirs)
         if parts:
             text = f"has another definition than {store.name} (schema {number}: {', '.join(parts)})"
@@ -490,8 +496,18 @@ def _is_unlisted(store: TableStore, target: TableStore) -> bool:
 def _copy_schemas(store: TableStore, target: TableStore) -> None:
     """Copy the schema files that are not newer than the opened schema; before them, the target is no table."""
     for number in _schema_ids(store):
+        schema = load_schema(store.file_io, store.root, number, store.branch)
+        own = _without_external_paths(schema)
         data = store.file_io.read_bytes(schema_path(store.root, number, store.branch))
+        if own is not schema:
+            data = own.to_json()
         target.file_io.write_exclusive(schema_path(target.root, number), data)
+
+
+def _inside(entries: pa.Table) -> pa.Table:
+    """Return manifest entries of files in the table's own folder, in place of external paths."""
+    at = entries.schema.get_field_index("external_path")
+    return entries.set_column(at, entries.schema.field(at), pa.nulls(entries.num_rows, pa.string()))
 
 
 class _Copying:
@@ -515,18 +531,21 @@ class _Copying:
             if self._partitions is not None:
                 chosen = arrow_array(list(self._partitions), pa.binary())
                 entries = entries.filter(pc.is_in(entries.column("partition"), chosen))
-            columns = ["partition", "bucket", "file_name", "file_size", "extra_files", "row_count"]
+            require_allowed_places(self._store, entries)
+            columns = ["partition", "bucket", "file_name", "file_size", "extra_files", "row_count", "external_path"]
             rows = entries.select(columns).to_pylist()  # one object per file of one manifest
             files = [
-                ((row["partition"], row["bucket"], name), size)
+                ((row["partition"], row["bucket"], name), row["external_path"], size)
                 for row in rows
                 for name, size in ((row["file_name"], row["file_size"]), *((x, None) for x in row["extra_files"] or ()))
             ]
             store, target = self._store, self._target
-            self._copy_all([(store.data_path(*place), target.data_path(*place), size) for place, size in files])
+            self._copy_all(
+                [(store.data_path(*place, path), target.data_path(*place), size) for place, path, size in files]
+            )
             self.rows += sum(row["row_count"] for row in rows)
             if entries.num_rows:
-                yield entries
+                yield _inside(entries)
 
     def copy_indexes(self, snapshot: Snapshot) -> list[IndexManifestEntry]:
         """Copy the index files of a snapshot (deletion vectors, hashes of keys), and return their entries."""
@@ -535,13 +554,14 @@ class _Copying:
             for entry in manifests.index_entries(self._store, snapshot)
             if self._partitions is None or entry.partition in self._partitions
         ]
+        copies = [replace(entry, external_path=None) for entry in entries]
         self._copy_all(
             [
-                (index_file_path(self._store, entry), index_file_path(self._target, entry), entry.file.file_size)
-                for entry in entries
+                (index_file_path(self._store, entry), index_file_path(self._target, copy), entry.file.file_size)
+                for entry, copy in zip(entries, copies, strict=True)
             ]
         )
-        return entries
+        return copies
 
     def _copy_all(self, files: Sequence[tuple[str, str, int | None]]) -> None:
         with ThreadPoolExecutor(usable_cores()) as threads:

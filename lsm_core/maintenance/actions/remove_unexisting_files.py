@@ -202,7 +202,7 @@ def missing_entries(
             folders = store.bucket_dirs(*place)
             listed[place] = frozenset(status.name for folder in folders for status in store.file_io.list_dir(folder))
         for row in files:
-            if row["file_name"] in listed[place]:
+            if row["external_path"] is None and row["file_name"] in listed[place]:
                 continue
             # A listing may be outdated: check the file itself, in any place.
             if not store.file_io.exists(_path(store, row)):

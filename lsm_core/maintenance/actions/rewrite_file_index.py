@@ -42,6 +42,7 @@ from lsm_core.maintenance.action import (
     bucket_name,
     size_text,
 )
+from lsm_core.maintenance.deletions import may_delete
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import indexes_in
 from lsm_core.metadata.manifests import tracks_rows
@@ -329,6 +330,10 @@ def _index_files(
         present = indexes_in(store, entry.partition, entry.bucket, entry.file)
         if changed or present == wanted:
             skipped.append(_skip(item))
+            continue
+        if not may_delete(store, entry.file.external_path):
+            text = "it is in an external path that the operator does not allow for writing (DREDGE_EXTERNAL_ROOTS)"
+            skipped.append(Declined(str(entry.file.external_path), "outside", text))
             continue
         tasks.append((entry, [column for column in columns if (column.name, column.kind) in wanted], present))
     futures: list[tuple[ManifestEntry, Future[DataFileMeta | None]]] = []
