@@ -16,6 +16,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlsplit
@@ -37,6 +39,10 @@ PROVIDER_GROUP: Final = "dredge.rest_auth"
 HEADER_PREFIX: Final = "header."
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
+_REQUEST_SECONDS: Final = 180.0
+"""Longest time of one request with its whole answer; the limits of the HTTP client are for each read only."""
+_TOTAL_SECONDS: Final = 300.0
+"""Longest time of a request with all its repetitions and the waits between them."""
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _ATTEMPTS: Final = 5
 _PAGE_SIZE: Final = 1000
@@ -216,18 +222,19 @@ class RestClient:
     def _request(self, method: str, path: str, parameters: Mapping[str, str], body: bytes) -> dict[str, Any]:
         import httpx
 
+        ends = time.monotonic() + _TOTAL_SECONDS
         for attempt in range(1, _ATTEMPTS + 1):
-            is_last = attempt == _ATTEMPTS
             pause = min(2.0 ** (attempt - 1), _LONGEST_WAIT_SECONDS) * (1 + random.uniform(0, 0.1))  # noqa: S311
+            is_last = attempt == _ATTEMPTS
             try:
-                status, headers, data = self._send(method, path, parameters, body)
+                status, headers, data = self._send(method, path, parameters, body, ends)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                if is_last:
+                if is_last or time.monotonic() + pause >= ends:
                     raise MetastoreFailed(self.address, f"it cannot be reached ({_one_line(error)})") from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:  # sent, and the answer is missing
                 if method != "GET":
                     raise OutcomeUnknown(f"{self.address}: {_one_line(error)}") from error
-                if is_last:
+                if is_last or time.monotonic() + pause >= ends:
                     raise MetastoreFailed(self.address, f"it did not answer ({_one_line(error)})") from error
             else:
                 if status in _SUCCESSFUL:
@@ -235,29 +242,77 @@ class RestClient:
                 refusal = _refusal(status, data)
                 if status >= _HTTP_SERVER_ERROR and status != _HTTP_NOT_IMPLEMENTED and method != "GET":
                     raise OutcomeUnknown(f"{self.address} answered {refusal}")
-                if status not in _BUSY or is_last:
-                    raise self._typed(refusal)
                 pause = _wait_seconds(headers, pause)
+                if status not in _BUSY or is_last or time.monotonic() + pause >= ends:
+                    raise self._typed(refusal)
             _LOG.info("%s %s%s: attempt %d is repeated in %.1f s", method, self.address, path, attempt, pause)
             self._sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
     def _send(
-        self, method: str, path: str, parameters: Mapping[str, str], body: bytes
+        self, method: str, path: str, parameters: Mapping[str, str], body: bytes, ends: float
     ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return the status, headers and body of the answer.
+
+        The request runs in a thread of its own, because the HTTP client limits single reads only: a server that sends
+        a byte now and then would hold the caller for days.
+
+        Args:
+            method: HTTP method.
+            path: path and name of the resource.
+            parameters: query parameters.
+            body: JSON of the request.
+            ends: time (`time.monotonic`) at which the request must have ended.
+
+        Raises:
+            httpx.HTTPError: the request failed, or took too long.
+        """
+        import httpx
+
         headers = {**self._headers, **self._sign(method, path, parameters, body)}
         if body:
             headers["Content-Type"] = "application/json"
-        url = f"{self.address}{path}"
-        with self._connections().stream(
+        request = partial(self._exchange, self._connections(), method, path, parameters, body, headers)
+        ends = min(ends, time.monotonic() + _REQUEST_SECONDS)
+        answer: Future[tuple[int, Mapping[str, str], bytes]] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(request(ends))
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+                answer.set_exception(error)
+
+        threading.Thread(target=run, name="dredge-rest", daemon=True).start()
+        try:
+            return answer.result(max(ends - time.monotonic(), 0.0))
+        except TimeoutError:
+            raise httpx.ReadTimeout("its answer did not end in time") from None
+
+    def _exchange(
+        self,
+        connections: httpx.Client,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str],
+        body: bytes,
+        headers: Mapping[str, str],
+        ends: float,
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a request and read its answer until ``ends``; see :meth:`_send`."""
+        import httpx
+
+        url, chunks, length = f"{self.address}{path}", [], 0
+        with connections.stream(
             method, url, params=dict(parameters) or None, content=body or None, headers=headers
         ) as response:
-            data = b""
             for chunk in response.iter_bytes():
-                data += chunk
-                if len(data) > _MAX_ANSWER_BYTES:
+                chunks.append(chunk)
+                length += len(chunk)
+                if length > _MAX_ANSWER_BYTES:
                     raise self._unusable(method, f"its answer to {path} is larger than {_MAX_ANSWER_BYTES} bytes")
-            return response.status_code, response.headers, data
+                if time.monotonic() > ends:
+                    raise httpx.ReadTimeout("its answer did not end in time")
+            return response.status_code, response.headers, b"".join(chunks)
 
     def _parse(self, data: bytes, method: str, path: str) -> dict[str, Any]:
         if not data.strip():

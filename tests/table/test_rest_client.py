@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+import socketserver
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -369,3 +373,80 @@ def test_partitions_are_marked_done_in_batches(script: Script, tmp_path: Path) -
         script.answers(mark=answer)
         with pytest.raises(error):
             publisher.mark_partitions_done([{"p": "1"}], "main")
+
+
+class Dripper:
+    """Server that sends its answers byte by byte.
+
+    Attributes:
+        url: address of the server.
+        connections: number of requests that arrived.
+    """
+
+    def __init__(self, head: bytes, pause: float) -> None:
+        self.connections = 0
+        dripper = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                if b"/config" in (request := self.request.recv(65536)):
+                    body = b'{"defaults": {}, "overrides": {}}'
+                    self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                    request = self.request.recv(65536)
+                dripper.connections += bool(request)
+                with suppress(OSError):
+                    self.request.sendall(head)
+                    while not dripper.closed:
+                        self.request.sendall(b"x")
+                        threading.Event().wait(pause)
+
+        self.closed = False
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the server."""
+        self.closed = True
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n", b"HTTP"]
+)
+def test_an_answer_that_drips_ends_in_time(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    monkeypatch.setattr(rest_client, "_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(rest_client, "_TOTAL_SECONDS", 2.0)
+    server = Dripper(head, 0.02)
+    try:
+        client = RestClient(server.url, "house")
+        start = time.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            client.post(b"{}", "databases")
+        assert server.connections == 1, "a change is not repeated"
+        assert time.monotonic() - start < 1.5
+        start = time.monotonic()
+        with pytest.raises(MetastoreFailed, match="did not answer"):
+            client.get("databases")
+        assert time.monotonic() - start < 3
+    finally:
+        server.close()
+
+
+def test_the_repetitions_of_a_request_end_in_time(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = time.monotonic(), list[float]()
+    script.answers(databases=(503, {"Retry-After": "9999"}, b""))
+    client = RestClient(script.url, "house")
+    client._load_prefix()
+    monkeypatch.setattr(rest_client, "_TOTAL_SECONDS", 70.0)
+    monkeypatch.setattr(rest_client.time, "monotonic", lambda: now + sum(waits))
+    client._sleep = waits.append
+    for send in (lambda: client.get("databases"), lambda: client.post(b"{}", "databases")):
+        waits.clear()
+        with pytest.raises((MetastoreFailed, OutcomeUnknown)):
+            send()
+        assert sum(waits) < 70.0
