@@ -196,6 +196,15 @@ def catalog_folder(root: str) -> str | None:
     return f"{warehouse}/iceberg/{name}/{table}/metadata"
 
 
+def warehouse_of(root: str) -> str | None:
+    """Return the folder of the databases of a table, below which its `catalog_folder` is, or None without one.
+
+    Args:
+        root: the table's directory, ``<warehouse>/<database>.db/<table>``.
+    """
+    return None if catalog_folder(root) is None else root.rstrip("/").rpartition("/")[0].rpartition("/")[0]
+
+
 def version_path(folder: str, version: int) -> str:
     """Return the path of the metadata file of a version, which is the id of a Paimon snapshot."""
     return f"{folder}/v{int(version)}.metadata.json"

@@ -17,6 +17,7 @@ from lsm_core.clock import utc_text
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.format.manifest import DELETE
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.state import catalog_folder, warehouse_of
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
 from lsm_core.maintenance.file_allowlist import is_absolute
@@ -317,7 +318,8 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
     Args:
         store: the table.
-        path: path relative to the table's root, or an absolute path below a declared external path.
+        path: path relative to the table's root, or an absolute path below a declared external path or in the table's
+            own folder of an Iceberg Hadoop catalog.
         linkless: cache of folders that were already checked for symbolic links; None for no cache.
 
     Raises:
@@ -326,6 +328,9 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
     """
     if not is_absolute(path):
         return inside_really(store.root, f"{store.root}/{path}", linkless)
+    warehouse = warehouse_of(store.root)
+    if warehouse is not None and path.rpartition("/")[0] == catalog_folder(store.root):
+        return inside_really(warehouse, path, linkless)  # the caller checks names with the allow-list
     try:
         return store.external_paths.deletable(path, store.file_io)
     except UnsupportedFeature as error:

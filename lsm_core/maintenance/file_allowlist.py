@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -19,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import numpy_array
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, InvalidOption
 from lsm_core.format.partitions import escape
 from lsm_core.format.schema import TableSchema
+from lsm_core.iceberg.state import IcebergLocation, IcebergStorage, catalog_folder, location_of, storage_of
 from lsm_core.metadata import branches
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
 from lsm_core.options import ALLOWED_PLACES, EXTERNAL_ROOTS, ExternalRoot, TableOptions, find_root
@@ -48,6 +50,8 @@ class Place(StrEnum):
     """Snapshots, changelogs, schemas, tags and consumers, of main or of a branch."""
     OWN = "dredge"
     """Plans, deletion records and the ledger of Dredge."""
+    ICEBERG = "iceberg"
+    """Iceberg metadata of the table, in its directory or in the warehouse of an Iceberg Hadoop catalog."""
     PARTITION = "partition"
     """The table's directory, and those of partitions above their buckets."""
 
@@ -67,6 +71,8 @@ class FileKind(StrEnum):
     INDEX_MANIFEST = "index-manifest"
     INDEX = "index"
     STATISTICS = "statistics"
+    ICEBERG = "iceberg"
+    """Manifest or manifest list of Iceberg metadata."""
     TEMPORARY = "temporary"
     """File of an interrupted atomic write: `.<name>.<uuid>.tmp`."""
 
@@ -117,6 +123,9 @@ class Names:
             yield FileKind.CHANGELOG, rf"{_any(self.changelog_prefixes)}{_UUID}-[0-9]+{_SUFFIX}"
             yield FileKind.CHANGELOG, rf"compacted-changelog-{_UUID}\$[0-9]+-[0-9]+\.cc-({FORMATS})"
             yield FileKind.INDEX, _INDEX
+        elif place is Place.ICEBERG:
+            yield FileKind.STAYS, r"v[0-9]+\.metadata\.json|version-hint\.text|retire-pending"
+            yield FileKind.ICEBERG, rf"{_UUID}-m[0-9]+\.avro|snap-[0-9]+-{_UUID}\.avro"
         elif place is Place.HISTORY:
             yield FileKind.STAYS, "(snapshot|changelog|schema)-[0-9]+|(tag|consumer)-.+|LATEST|EARLIEST"
         elif place is Place.OWN:
@@ -130,6 +139,8 @@ def _any(prefixes: Iterable[str]) -> str:
 
 
 BUCKET: Final = re.compile("bucket-(postpone|-?[0-9]+)")
+ICEBERG_INSIDE: Final = "metadata"
+"""Folder of Iceberg metadata in the table's directory."""
 METADATA: Final = {"manifest": Place.MANIFEST, "index": Place.INDEX, "statistics": Place.STATISTICS}
 HISTORY: Final = ("snapshot", "changelog", "schema", "tag", "consumer")
 ENTROPY: Final = re.compile(r"(?<=bucket-)(postpone|-?[0-9]+)(?:/[01]{4}){3}/[01]{8}$")
@@ -147,6 +158,29 @@ def external_places(store: TableStore) -> list[str]:
         store: the table.
     """
     return [declared.folder for declared in store.external_paths.declared if not declared.refusal]
+
+
+def iceberg_folders(root: str, versions: Iterable[TableOptions]) -> tuple[str, ...]:
+    """Return the folders of a table's Iceberg metadata, of the present and of earlier options.
+
+    A folder follows from the table's own directory, so no option and no metadata file can name another place.
+
+    Args:
+        root: the table's directory.
+        versions: options of the table's schemas.
+
+    Returns:
+        ``metadata`` for the folder in the table's directory, and the absolute path of the folder in the warehouse of an
+        Iceberg Hadoop catalog; empty for a table that never had Iceberg metadata.
+    """
+    folders: set[str] = set()
+    for options in versions:
+        with suppress(InvalidOption):  # the option's own error is that of a commit
+            if storage_of(options) is not IcebergStorage.DISABLED:
+                outside = catalog_folder(root)
+                inside = location_of(options) is IcebergLocation.TABLE_LOCATION
+                folders |= {ICEBERG_INSIDE} if inside else set() if outside is None else {outside}
+    return tuple(sorted(folders))
 
 
 def is_absolute(path: str) -> bool:
@@ -169,6 +203,7 @@ class OwnFiles:
             table's folder.
         external: absolute external paths that the table declares, outside the table's folder.
         allowed: external paths in which the operator allows deletions.
+        iceberg: folders of Iceberg metadata by any of the schemas, relative to the table's folder or absolute.
         roots: folders outside the tables' own in which the operator allows data files (`DREDGE_EXTERNAL_ROOTS`).
     """
 
@@ -178,6 +213,7 @@ class OwnFiles:
     external: tuple[str, ...]
     allowed: tuple[str, ...]
     roots: tuple[ExternalRoot, ...] = ()
+    iceberg: tuple[str, ...] = ()
 
     @property
     def has_parts(self) -> bool:
@@ -210,6 +246,7 @@ class OwnFiles:
             tuple(external_places(store)),
             tuple(store.external_paths.deletable_folders),
             store.external_paths.roots,
+            iceberg_folders(store.root, [options for _, options in versions]),
         )
 
     def find_foreign_paths(self, paths: Iterable[str]) -> dict[str, str]:
@@ -268,6 +305,8 @@ class OwnFiles:
             (purpose, ""), or (None, reason) if no deletion may name files in the folder.
         """
         parts = folder.split("/") if folder else []
+        if folder in self.iceberg:
+            return Place.ICEBERG, ""
         if is_absolute(folder):
             return self._external_place(folder)
         if any(part in ("", ".", "..") for part in parts):

@@ -22,7 +22,9 @@ from lsm_core.arrays import arrow_array, empty_table, numpy_array, one_array, va
 from lsm_core.errors import CorruptFile, SnapshotNotFound, UnsupportedFeature
 from lsm_core.format.manifest import ManifestFileMeta
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.state import HOLDER_KIND
 from lsm_core.json_text import texts_in
+from lsm_core.maintenance.iceberg_files import iceberg_names
 from lsm_core.maintenance.saved_plans import names_in_saved_plans
 from lsm_core.maintenance.trash import TrashRecord
 from lsm_core.maintenance.used_files import drop_missing_changelog, names_of, select_removed
@@ -49,6 +51,8 @@ class HolderKind(StrEnum):
     PLAN = "pending plan"
     GRACE = "grace"
     """A deletion record that can still be restored."""
+    ICEBERG = HOLDER_KIND
+    """A version of the table's Iceberg metadata, which names its manifests and manifest lists."""
     NAMED = "named"
     """A manifest in use that only records that the file was dropped."""
 
@@ -141,8 +145,9 @@ def _history(store: TableStore) -> History:
 def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashRecord] = ()) -> FileHolders:
     """Find the holder of each file name: a snapshot, tag, changelog, branch, plan or trash record with the file.
 
-    The search covers the snapshots, tags and changelogs of main and of every branch, saved plans, and pending deletion
-    records in the trash with the files that a restore of their snapshots would need.
+    The search covers the snapshots, tags and changelogs of main and of every branch, each version of Iceberg metadata
+    for its manifests, saved plans, and pending deletion records in the trash with the files that a restore of their
+    snapshots would need.
 
     Args:
         store: the table.
@@ -150,13 +155,15 @@ def find_holders(store: TableStore, names: pa.Array, pending: Sequence[TrashReco
         pending: deletion records that can be restored.
 
     Raises:
-        CorruptFile: a snapshot, tag, changelog, plan or manifest cannot be read.
+        CorruptFile: a snapshot, tag, changelog, plan, manifest or Iceberg metadata cannot be read.
         UnsupportedFeature: a manifest has unknown fields, which might name files.
         TableNotFound: a branch has no schema.
     """
     search = _Search(store, _Marks(names))
     for branch in branches.all_stores(store):
         search.search_branch(branch)
+    for version, files in iceberg_names(store, names):
+        search.marks.name(files, search.code(Holder(HolderKind.ICEBERG, f"Iceberg metadata v{version}")))
     for plan_hash, named in names_in_saved_plans(store):
         search.marks.name(named, search.code(Holder(HolderKind.PLAN, f"saved plan {plan_hash}")))
     for record in pending:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
 from lsm_core.format.partitions import escape
-from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place
+from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place, is_absolute
 from lsm_core.metadata.store import TableStore, latest_schema
 from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.progress import advance, stage
@@ -121,6 +121,8 @@ def list_folders(store: TableStore, known: OwnFiles, folders: Sequence[Folder]) 
 def _list_all(walk: _Walk) -> Listing:
     with stage(f"listing the folders of {walk.store.name}", None, "files"):
         walk.root()
+        for folder in filter(is_absolute, walk.known.iceberg):
+            walk.leaf(folder, Place.ICEBERG)
         for place in walk.known.external:
             if place not in walk.known.allowed:
                 walk.listing.strange[place] = f"not looked at: add '{place}:rw' to {EXTERNAL_ROOTS} to have it cleaned"
@@ -162,6 +164,8 @@ class _Walk:
         for folder in self._folder(root, Place.PARTITION):
             if folder.name in METADATA:
                 self.leaf(folder.path, METADATA[folder.name])
+            elif folder.name in self.known.iceberg:
+                self.leaf(folder.path, Place.ICEBERG)
             elif folder.name in HISTORY:
                 self.leaf(folder.path, Place.HISTORY, expected=("tag-success-file",))
             elif folder.name == "branch":

@@ -1,0 +1,68 @@
+"""Files of a table's Iceberg metadata: those that its versions name, and those that nothing names any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lsm_core.arrays import one_array
+from lsm_core.errors import CorruptFile
+from lsm_core.format import avro
+from lsm_core.iceberg.state import decode_state, list_versions, version_path
+from lsm_core.maintenance.file_allowlist import KINDS, FileKind, OwnFiles, Place, is_absolute
+from lsm_core.metadata.store import TableStore
+
+_PATH = "manifest_path"
+
+
+def iceberg_names(store: TableStore, searched: pa.Array) -> Iterator[tuple[int, list[str]]]:
+    """Yield the manifests and manifest lists that each version of the table's Iceberg metadata names.
+
+    Names in the metadata are only compared with ``searched``; they never become paths to delete. Without a searched
+    name of Iceberg metadata, nothing is read.
+
+    Args:
+        store: the table.
+        searched: bare file names.
+
+    Yields:
+        Number of a version, and its names among ``searched``; each manifest list is read once.
+
+    Raises:
+        CorruptFile: a version or a manifest list cannot be read, so that it might name any file.
+    """
+    own = OwnFiles.of(store)
+    names = one_array(searched, pa.string())
+    kinds = pa.array(own.names.kinds(Place.ICEBERG, names)) if own.iceberg and len(names) else pa.array([], pa.int8())
+    wanted = names.filter(pc.equal(kinds, KINDS.index(FileKind.ICEBERG))) if len(kinds) else names.slice(0, 0)
+    if not len(wanted):
+        return
+    for relative in own.iceberg:
+        folder = relative if is_absolute(relative) else f"{store.root}/{relative}"
+        read: set[str] = set()
+        for version in reversed(list_versions(store.file_io, folder)):
+            path = version_path(folder, version)
+            try:
+                data = store.file_io.read_bytes(path)
+            except FileNotFoundError:  # a commit replaced it since the listing
+                continue
+            lists = sorted(decode_state(data, path, version).manifest_lists - read)
+            read.update(lists)
+            parts = [pa.array(lists, pa.string())]
+            parts += [_names_in(store, f"{folder}/{name}") for name in lists]
+            named = pa.concat_arrays(parts)
+            yield version, named.filter(pc.is_in(named, value_set=wanted)).to_pylist()
+
+
+def _names_in(store: TableStore, path: str) -> pa.Array:
+    """Return the names of the manifests in a manifest list; none if the list does not exist."""
+    try:
+        data = store.file_io.read_bytes(path)
+    except FileNotFoundError:
+        return pa.array([], pa.string())
+    table = avro.read_table(data, path)
+    if _PATH not in table.column_names or not pa.types.is_string(table.schema.field(_PATH).type):
+        raise CorruptFile(path, f'not a manifest list of Iceberg: it has no texts "{_PATH}"')
+    return one_array(pc.replace_substring_regex(table.column(_PATH), r"^.*/", ""))
