@@ -17,7 +17,7 @@ from lsm_core.format.manifest import decode_index_manifest, decode_manifest
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import TableStore, list_schema_ids
 
 _LOG = logging.getLogger(__name__)
 _MANIFEST: Final = re.compile(r"manifest-(?!list-).*-[0-9]+")
@@ -96,7 +96,12 @@ class DroppedFiles:
         self._list.write(json.dumps(path) + "\n")
 
     def delete(self) -> int:
-        """Delete the noted files, after the table's folder, and return their number; failures are logged."""
+        """Delete the noted files, and return their number; failures are logged.
+
+        Nothing is deleted while the table's folder still has a schema: a metastore keeps the files of external tables.
+        """
+        if list_schema_ids(self._store.file_io, self._store.root):
+            return 0
         external, file_io = self._store.external_paths, self._store.file_io
         deleted = failed = 0
         self._list.seek(0)
