@@ -263,13 +263,14 @@ def warehouse_path(environment: Mapping[str, str] | None = None) -> str:
     return path if is_address(path) else str(Path(path).expanduser().absolute())
 
 
-def list_tables(warehouse: WarehouseResource) -> tuple[list[str], list[str]]:
+def list_tables(warehouse: WarehouseResource, catalog: Catalog | None = None) -> tuple[list[str], list[str]]:
     """Return the names of the tables to maintain, and a line for each database or table that cannot be listed.
 
     A warehouse that does not exist has no tables.
 
     Args:
         warehouse: the warehouse, whose patterns choose the tables.
+        catalog: the open catalog of the warehouse, or None to open it.
 
     Returns:
         Full names of tables, sorted, and the lines.
@@ -277,7 +278,7 @@ def list_tables(warehouse: WarehouseResource) -> tuple[list[str], list[str]]:
     Raises:
         InvalidOption: the warehouse is not a readable folder.
     """
-    catalog = warehouse.catalog()
+    catalog = catalog or warehouse.catalog()
     try:
         databases = catalog.list_databases()
     except (OSError, CorruptFile) as error:
@@ -318,7 +319,7 @@ def describe_warehouse(
         InvalidOption: the warehouse is not a readable folder.
     """
     catalog = warehouse.catalog()
-    names, left_out = list_tables(warehouse)
+    names, left_out = list_tables(warehouse, catalog)
     if troubles is not None:
         troubles += left_out
     else:

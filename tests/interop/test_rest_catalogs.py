@@ -534,23 +534,24 @@ def test_what_the_server_forbids_is_one_line(server: RestServer, house: Catalog)
 
 
 def test_partitions_are_kept_by_the_server(house: Catalog, java_house: Java, proxy: FaultyProxy) -> None:
+    # The server does not forget the partitions of a dropped table, so no other test has this name.
     fields = pa.schema([*FIELDS, pa.field("p", pa.int32(), nullable=False)])
     options = {"bucket": "1", "metastore.partitioned-table": "true", "partition.mark-done-action": "mark-event"}
-    house.create_table("db.t", fields, primary_keys=["k", "p"], partition_keys=["p"], options=options)
+    house.create_table("db.parted", fields, primary_keys=["k", "p"], partition_keys=["p"], options=options)
     seen = open_house(proxy.url)
-    table = seen.table("db.t")
+    table = seen.table("db.parted")
     count = 110
     numbers = list(range(count))
     table.write(pa.table({"k": numbers, "v": ["a"] * count, "p": numbers}, schema=fields))
-    java_house("write", rows=[{"k": 1000, "v": "java", "p": 7}], compact="none")
+    java_house("write", table="db.parted", rows=[{"k": 1000, "v": "java", "p": 7}], compact="none")
     table = table.refresh()
     proxy.requests.clear()
-    rows = seen.table("db.t$partitions").to_arrow().to_pylist()
+    rows = seen.table("db.parted$partitions").to_arrow().to_pylist()
     assert sum("/partitions" in path for _, path in proxy.requests) >= 2, "the server gives 100 partitions a page"
     assert len(rows) == count and all(row["created_by"] for row in rows)
     assert {row["partition"]: row["record_count"] for row in rows}["p=7"] == 2
     proxy.requests.clear()
-    assert seen.table("db.t$partitions").to_arrow(columns=["partition"]).num_rows == count
+    assert seen.table("db.parted$partitions").to_arrow(columns=["partition"]).num_rows == count
     assert not [path for _, path in proxy.requests if path.endswith("/partitions")]
     served = {entry["spec"]["p"]: entry for entry in table.store.publisher.list_partitions("main")}
     assert (served["7"]["recordCount"], served["7"]["fileCount"]) == (2, 2)
@@ -558,7 +559,7 @@ def test_partitions_are_kept_by_the_server(house: Catalog, java_house: Java, pro
     table.drop_partitions([{"p": number} for number in range(20)])
     served = {entry["spec"]["p"]: entry for entry in table.store.publisher.list_partitions("main")}
     assert set(served) == {str(number) for number in range(20, count)}
-    assert house.table("db.t$partitions").to_arrow().num_rows == count - 20
+    assert house.table("db.parted$partitions").to_arrow().num_rows == count - 20
     proxy.requests.clear()
     proxy.faults.append(Fault("POST", "/partitions/mark", "cut-after"))
     table = table.refresh()
