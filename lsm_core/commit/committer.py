@@ -41,6 +41,7 @@ from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, Corrupt
 from lsm_core.format.manifest import ADD, ManifestFileMeta
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from lsm_core.iceberg.settings import writes_metadata
 from lsm_core.json_text import require_whole
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.manifests import NO_ENTRIES
@@ -586,6 +587,10 @@ class Committer:
             lookup = Lookup(request.user, request.identifier, request.kind, request.entries, request.index.new_names)
             snapshot_id = find_applied(self._store, lookup, self._signatures)
             if snapshot_id is not None:
+                if writes_metadata(self._store.options):
+                    from lsm_core.iceberg.writing import publish_again
+
+                    publish_again(self._store, snapshot_id)
                 return snapshot_id
             # A retry may have written the rows of a numbered commit again to other files. These rows must not
             # be committed twice.

@@ -705,6 +705,7 @@ class Container:
     """An open Avro file, whose header and positions of blocks were read.
 
     Attributes:
+        path: path of the file, for messages.
         schema_text: schema as JSON text.
         schema: parsed schema.
         codec: name of the codec.
@@ -721,6 +722,7 @@ class Container:
             CorruptFile: the file is damaged.
         """
         self._source, self._path = source, path
+        self.path = path
         self._end = int(source.size())
         if self._take(len(MAGIC)) != MAGIC:
             raise CorruptFile(path, "not an Avro file")
@@ -976,6 +978,24 @@ def read_table(data: bytes, path: str, rows: int | None = None, *, logical: bool
     except CorruptFile as error:  # the cached decoder has no path
         raise CorruptFile(path, error.reason) from error
     return pa.Table.from_batches(batches, parsed.arrow)
+
+
+def decode_block(container: Container, plain: bytes, rows: int) -> pa.RecordBatch:
+    """Return the records of decompressed bytes as columns, with logical types.
+
+    Args:
+        container: the file, whose schema the records have.
+        plain: the bytes of the records.
+        rows: number of records.
+
+    Raises:
+        CorruptFile: a record is broken, or there are fewer records.
+    """
+    decoder = _parse_schema(container.schema_text, logical=True).decoder
+    records = decoder.take(decoder.records(plain, rows), rows)
+    if len(records) != rows:
+        raise CorruptFile(container.path, f"{rows - len(records)} Avro records are missing")
+    return decoder.batch(records)
 
 
 def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:

@@ -5,6 +5,7 @@ Source: ``IcebergManifestFile``, ``IcebergManifestFileMeta``, ``IcebergManifestL
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -416,7 +417,8 @@ def mentions(data: bytes, path: str, names: Sequence[bytes]) -> bool:
         CorruptFile: the manifest is damaged.
     """
     container = avro.Container(pa.BufferReader(data), path)
-    return any(any(name in plain for name in names) for plain in map(container.plain, container.blocks))
+    search = re.compile(b"|".join(map(re.escape, names))).search
+    return any(search(plain) for plain in map(container.plain, container.blocks))
 
 
 # -- manifest lists ----------------------------------------------------------------------------------------------------

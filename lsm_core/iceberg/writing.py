@@ -25,10 +25,13 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array, one_array
 from lsm_core.errors import CorruptFile, DredgeError, StorageRefused, UnsupportedFeature
+from lsm_core.format.avro import Container
 from lsm_core.format.manifest import ADD, DELETE, VECTORS_INDEX
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
+from lsm_core.iceberg.entry_bytes import find_entries, find_named, names_of, remove_files
 from lsm_core.iceberg.manifest_entries import (
+    EntryStatus,
     data_entries,
     file_names,
     merged_into,
@@ -38,6 +41,7 @@ from lsm_core.iceberg.manifest_entries import (
     without_files,
 )
 from lsm_core.iceberg.manifest_files import (
+    EncodedManifest,
     IcebergManifest,
     ManifestContent,
     ManifestForm,
@@ -105,6 +109,23 @@ def publish_commit(store: TableStore, snapshot: Snapshot, entries: pa.Table | No
             snapshot.id,
             error,
         )
+
+
+def publish_again(store: TableStore, snapshot_id: int) -> None:
+    """Write the Iceberg metadata of an earlier commit that was repeated, if it is missing; log a failure.
+
+    Args:
+        store: the table.
+        snapshot_id: id of the snapshot that the commit made.
+    """
+    try:
+        snapshot = snapshots.try_read(store, snapshot_id)
+        entries = None if snapshot is None else manifests.delta_entries(store, snapshot)
+    except (OSError, DredgeError) as error:
+        _LOG.warning("table %s: Iceberg metadata of snapshot %d: %s", store.name, snapshot_id, error)
+        return
+    if snapshot is not None:
+        publish_commit(store, snapshot, entries)
 
 
 def write_metadata(store: TableStore, snapshot: Snapshot, entries: pa.Table | None = None) -> bool:
@@ -576,24 +597,65 @@ class _Publication:
             if searched is not None and not mentions(content, path, searched):
                 result.append(manifest)
                 continue
-            entries = decode_manifest(content, path, self._schema, manifest)
-            own = file_names(entries.column("file_path"))
-            live = numpy_array(pc.less(entries.column("status"), 2))
-            present.append(own.filter(pc.and_(arrow_array(live), pc.is_in(own, added_names))))
-            removed = live & numpy_array(pc.is_in(own, changes.removed))
-            if not removed.any():
+            kept, found = self._without_removed(manifest, content, path, (added_names, changes.removed), counts)
+            present.append(found)
+            if kept is None:
                 result.append(manifest)
                 continue
             operation = "replace" if self._snapshot.commit_kind is CommitKind.COMPACT else "overwrite"
-            lost = entries.filter(arrow_array(removed))
-            counts.deleted_files += lost.num_rows
-            counts.deleted_rows += pc.sum(lost.column("record_count")).as_py()
-            counts.deleted_bytes += pc.sum(lost.column("file_size_in_bytes")).as_py()
-            entries = with_row_ids(entries, manifest.first_row_id)
-            result += self._write_manifests([without_files(entries, removed, self._snapshot.id)], ManifestContent.DATA)
+            result += kept
         known = pa.concat_arrays([*present, pa.array([], pa.string())])
         still = changes.added.filter(pc.invert(pc.is_in(added_names, known)))
         return result, still, operation
+
+    def _without_removed(
+        self,
+        manifest: IcebergManifest,
+        content: bytes,
+        path: str,
+        names: tuple[pa.Array, pa.Array],
+        counts: _Counts,
+    ) -> tuple[list[IcebergManifest] | None, pa.Array]:
+        """Write a manifest without the removed files.
+
+        Args:
+            manifest: row of the manifest list.
+            content: content of the manifest.
+            path: path of the manifest, for messages.
+            names: names of the added files, and of the removed files.
+            counts: counts of the snapshot, which are increased by those of the removed files.
+
+        Returns:
+            The new manifests, or None if no file is removed; and the names of the added files that it has already.
+        """
+        added_names, removed_names = names
+        if not self._settings.has_row_ids:  # row ids are written into entries that move
+            container = Container(pa.BufferReader(content), path)
+            places = find_entries(container, manifest, self._address)
+            if places is not None:
+                found = names_of(places, find_named(places, added_names))
+                removed = find_named(places, removed_names)
+                if not removed.any():
+                    return None, found
+                removal = remove_files(container, places, removed, manifest, self._snapshot.id)
+                counts.deleted_files += removal.files
+                counts.deleted_rows += removal.rows
+                counts.deleted_bytes += removal.size
+                return [self._write_manifest(EncodedManifest(removal.data, removal.row))], found
+        entries = decode_manifest(content, path, self._schema, manifest)
+        own = file_names(entries.column("file_path"))
+        live = numpy_array(pc.less(entries.column("status"), EntryStatus.DELETED))
+        found = own.filter(pc.and_(arrow_array(live), pc.is_in(own, added_names)))
+        removed = live & numpy_array(pc.is_in(own, removed_names))
+        if not removed.any():
+            return None, found
+        lost = entries.filter(arrow_array(removed))
+        counts.deleted_files += lost.num_rows
+        counts.deleted_rows += pc.sum(lost.column("record_count")).as_py()
+        counts.deleted_bytes += pc.sum(lost.column("file_size_in_bytes")).as_py()
+        entries = with_row_ids(entries, manifest.first_row_id)
+        changed = without_files(entries, removed, self._snapshot.id)
+        return self._write_manifests([changed], ManifestContent.DATA), found
 
     def _merged(self, data: Sequence[IcebergManifest]) -> list[IcebergManifest]:
         """Merge small manifests if there are many.
@@ -707,13 +769,14 @@ class _Publication:
         return self._in_address(self._folder)
 
     def _write_manifests(self, tables: Iterable[pa.Table], content: ManifestContent) -> list[IcebergManifest]:
-        result = []
-        for encoded in encode_manifests(tables, self._form, self._snapshot.id, content):
-            self._manifest_count += 1
-            name = f"{self._uuid}-m{self._manifest_count}.avro"
-            self._write(name, encoded.data)
-            result.append(replace(encoded.row, name=name))
-        return result
+        encoded = encode_manifests(tables, self._form, self._snapshot.id, content)
+        return [self._write_manifest(manifest) for manifest in encoded]
+
+    def _write_manifest(self, encoded: EncodedManifest) -> IcebergManifest:
+        self._manifest_count += 1
+        name = f"{self._uuid}-m{self._manifest_count}.avro"
+        self._write(name, encoded.data)
+        return replace(encoded.row, name=name)
 
     def _write(self, name: str, data: bytes) -> None:
         path = f"{self._folder}/{name}"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, SchemaChange
+from lsm_core.commit import Committer
+from lsm_core.format.avro import Container
+from lsm_core.iceberg import entry_bytes, writing
+from lsm_core.iceberg.manifest_entries import file_names, without_files
+from lsm_core.iceberg.manifest_files import (
+    ManifestContent,
+    ManifestForm,
+    decode_manifest,
+    decode_manifest_list,
+    encode_manifests,
+)
 from lsm_core.iceberg.writing import write_metadata
 from lsm_core.metadata import snapshots
 from lsm_core.storage import LocalFileIO
@@ -285,3 +298,66 @@ def test_metadata_that_is_switched_on_later_has_all_files(tmp_path: Path) -> Non
     table.write(rows([2]))
     assert_current(table)
     assert list(listed_files(folder_of(table)).values()) == [1]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_files_are_removed_by_the_bytes_as_by_the_entries(
+    tmp_path: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if many:
+        monkeypatch.setattr(entry_bytes, "_MOST_SEARCHED", 0)
+        monkeypatch.setattr(writing, "_MOST_SEARCHED", 0)
+    options = {"metadata.iceberg.compaction.min.file-num": "2", "metadata.iceberg.compaction.max.file-num": "2"}
+    table = make_table(tmp_path, {**options, "target-file-size": "1 b"}, parts=False)
+    for number in range(9):
+        table.write(rows([number, -number]))
+    store, folder = table.store, folder_of(table)
+    for number in (1, 4, 7):
+        before = metadata_of(folder)
+        table.delete(f"k = {number}")
+        after = assert_current(table)
+        entry = before["snapshots"][-1]
+        newest = after["snapshots"][-1]["summary"]
+        assert (newest["operation"], newest["deleted-data-files"], newest["added-data-files"]) == (
+            "overwrite",
+            "1",
+            "0",
+        )
+        (manifest,) = decode_manifest_list((folder / Path(entry["manifest-list"]).name).read_bytes(), "list")
+        data = (folder / manifest.name).read_bytes()
+        container = Container(pa.BufferReader(data), "manifest")
+        places = entry_bytes.find_entries(container, manifest, store.root)
+        assert places is not None
+        entries = decode_manifest(data, "manifest", store.schema, manifest)
+        names = file_names(entries.column("file_path"))
+        assert entry_bytes.names_of(places, places.live()) == names.filter(pa.array(places.live()))
+        for some in (names[:1], names[2:5], names):
+            removed = entry_bytes.find_named(places, some)
+            short = entry_bytes.remove_files(container, places, removed, manifest, 300)
+            expected = without_files(entries, removed, 300)
+            assert decode_manifest(short.data, "manifest", store.schema, short.row).equals(expected)
+            (encoded,) = encode_manifests(
+                [expected],
+                ManifestForm(store.schema, has_row_ids=False, codec="snappy", target_bytes=1 << 20),
+                300,
+                ManifestContent.DATA,
+            )
+            assert replace(short.row, length=0, partitions=()) == replace(encoded.row, length=0, partitions=())
+        assert entry_bytes.find_entries(container, manifest, "/elsewhere") is None
+        assert entry_bytes.find_entries(container, replace(manifest, added_files=1), store.root) is None
+
+
+def test_a_repeated_commit_makes_up_for_missing_metadata(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    table.write(rows([1]))
+    store = table.store
+    store.file_io = Failing()
+    with table.new_write() as writer:
+        writer.write(rows([2]))
+        messages = writer.prepare_commit()
+    store.file_io.fails = True
+    assert Committer(store, "user").commit(messages, commit_identifier=5).snapshot_ids == [2]
+    assert metadata_of(folder_of(table))["current-snapshot-id"] == 1
+    store.file_io.fails = False
+    assert Committer(store, "user").commit(messages, commit_identifier=5).snapshot_ids == [2]
+    assert [entry["snapshot-id"] for entry in assert_current(table)["snapshots"]] == [1, 2]
