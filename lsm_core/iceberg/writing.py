@@ -597,8 +597,8 @@ class _Publication:
             if searched is not None and not mentions(content, path, searched):
                 result.append(manifest)
                 continue
-            kept, found = self._without_removed(manifest, content, path, (added_names, changes.removed), counts)
-            present.append(found)
+            kept, known_names = self._without_removed(manifest, content, path, (added_names, changes.removed), counts)
+            present.append(known_names)
             if kept is None:
                 result.append(manifest)
                 continue
@@ -633,29 +633,29 @@ class _Publication:
             container = Container(pa.BufferReader(content), path)
             places = find_entries(container, manifest, self._address)
             if places is not None:
-                found = names_of(places, find_named(places, added_names))
+                known_names = names_of(places, find_named(places, added_names))
                 removed = find_named(places, removed_names)
                 if not removed.any():
-                    return None, found
+                    return None, known_names
                 removal = remove_files(container, places, removed, manifest, self._snapshot.id)
                 counts.deleted_files += removal.files
                 counts.deleted_rows += removal.rows
                 counts.deleted_bytes += removal.size
-                return [self._write_manifest(EncodedManifest(removal.data, removal.row))], found
+                return [self._write_manifest(EncodedManifest(removal.data, removal.row))], known_names
         entries = decode_manifest(content, path, self._schema, manifest)
         own = file_names(entries.column("file_path"))
         live = numpy_array(pc.less(entries.column("status"), EntryStatus.DELETED))
-        found = own.filter(pc.and_(arrow_array(live), pc.is_in(own, added_names)))
+        known_names = own.filter(pc.and_(arrow_array(live), pc.is_in(own, added_names)))
         removed = live & numpy_array(pc.is_in(own, removed_names))
         if not removed.any():
-            return None, found
+            return None, known_names
         lost = entries.filter(arrow_array(removed))
         counts.deleted_files += lost.num_rows
         counts.deleted_rows += pc.sum(lost.column("record_count")).as_py()
         counts.deleted_bytes += pc.sum(lost.column("file_size_in_bytes")).as_py()
         entries = with_row_ids(entries, manifest.first_row_id)
         changed = without_files(entries, removed, self._snapshot.id)
-        return self._write_manifests([changed], ManifestContent.DATA), found
+        return self._write_manifests([changed], ManifestContent.DATA), known_names
 
     def _merged(self, data: Sequence[IcebergManifest]) -> list[IcebergManifest]:
         """Merge small manifests if there are many.
