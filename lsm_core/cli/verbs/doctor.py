@@ -290,7 +290,8 @@ def _check_storage(file_io: FileIO, root: str) -> Iterator[Finding]:
 def _unsafe_creation_text(file_io: FileIO, root: str) -> str:
     """Return what commits need on a store without exclusive creation, and the option that a test allows."""
     from lsm_core.options.catalog_options import EXCLUSIVE_CREATE
-    from lsm_core.storage.object_store import CreationMode, ObjectStoreFileIO
+    from lsm_core.storage.object_store import ObjectStoreFileIO
+    from lsm_core.storage.store_settings import CreationMode
 
     text = "Dredge does not rely on the store to refuse the creation of an existing object, so commits need a lock"
     modes = file_io.tested_modes(root) if isinstance(file_io, ObjectStoreFileIO) else []
