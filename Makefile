@@ -54,7 +54,7 @@ screenshots: setup  ## the pictures of docs/images: the demo's pages, and those 
 	@DREDGE_PICTURES=docs/images/journeys $(PY) -m pytest tests/ui/test_journeys.py -m soak
 
 soak: setup  ## the long random runs that are too slow for `make test`, and all examples of the properties
-	@$(PY) scripts/peers.py --spark-connector
+	@$(PY) scripts/peers.py --spark-connector --stores
 	@sh scripts/test.sh -m "soak or hypothesis" --hypothesis-profile soak
 
 bench: setup  ## every benchmark, with targets

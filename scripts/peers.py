@@ -6,7 +6,7 @@ A peer that cannot be fetched is reported on stderr. With CI=true that is an err
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
 them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
 ../shared/peer/jars. Paimon's Spark connector, the Spark that it needs (450 MB) and Iceberg's runtime for that Spark are
-only fetched with the argument --spark-connector, for `make soak`.
+only fetched with the argument --spark-connector, and servers of stores (HDFS, Azurite; 400 MB) with the argument --stores, for `make soak`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,13 @@ OPENLINEAGE = (
     "cattrs==26.2.1",
 )
 """Listener of Dagster's events, with the packages that the project's own environment lacks."""
+JUNIT = (
+    ("org.junit.jupiter", "junit-jupiter-api", "5.12.2"),
+    ("org.junit.platform", "junit-platform-commons", "1.12.2"),
+    ("org.opentest4j", "opentest4j", "1.3.0"),
+)
+"""Jars that Hadoop's small cluster needs besides its own and those of PySpark."""
+AZURITE = "azurite@3.37.0"
 SPARK_CONNECTOR = ("paimon-spark-4.1_2.13", "2.0.0")
 PYSPARK = "4.1.4"
 """Version of Spark for which the connector is built."""
@@ -225,6 +232,30 @@ def iceberg_spark() -> None:
     environment("paimon-spark", f".pyspark-{PYSPARK}", f"pyspark=={PYSPARK}")
 
 
+def hdfs_cluster() -> None:
+    """Put Hadoop's small HDFS cluster into .peers/hdfs, in the version of the Hadoop that PySpark brings."""
+    client = next(ivy_jar().parent.glob("hadoop-client-api-*.jar"), None)
+    if client is None:
+        raise RuntimeError("PySpark has no jar of Hadoop's client, beside which the cluster runs")
+    version = client.stem.removeprefix("hadoop-client-api-")
+    for group, artifact, jar_version in (("org.apache.hadoop", "hadoop-client-minicluster", version), *JUNIT):
+        fetch_jar(group, artifact, jar_version, "hdfs")
+
+
+def azurite() -> None:
+    """Put Azurite, a server for Azure's blobs, into .peers/azurite."""
+    if (PEERS / "azurite" / "node_modules" / ".bin" / "azurite-blob").exists():
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("npm is not installed")
+    print(f"peers: fetching {AZURITE}", flush=True)
+    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(PEERS / "azurite"), AZURITE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{AZURITE} could not be fetched: {done.stdout[-400:]}{done.stderr[-400:]}")
+
+
 def main(arguments: list[str]) -> int:
     missing = 0
     builds = {
@@ -248,6 +279,12 @@ def main(arguments: list[str]) -> int:
             print(f"peers: NOT TESTED: Java Paimon {version}: {error}", file=sys.stderr, flush=True)
     if "--spark-connector" in arguments:
         for name, build in (("Paimon's Spark connector", spark_connector), ("Iceberg on Spark", iceberg_spark)):
+            try:
+                build()
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                print(f"peers: NOT TESTED: {name}: {error}", file=sys.stderr, flush=True)
+    if "--stores" in arguments:
+        for name, build in (("HDFS", hdfs_cluster), ("Azurite", azurite)):
             try:
                 build()
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -184,6 +184,7 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions,
     lock_type = str(options.get("dredge.lock"))
     mechanism = {
         Guarantee.EXCLUSIVE_CREATE: "exclusive creation (hard link)",
+        Guarantee.EXCLUSIVE_RENAME: "rename without replacement (HDFS)",
         Guarantee.CONDITIONAL_PUT: "conditional put (If-None-Match)",
         Guarantee.NONE: "",
     }[file_io.guarantee]
@@ -224,6 +225,8 @@ def guarantee_text(file_io: FileIO, root: str, name: str, options: TableOptions,
             "commits are refused: this storage has no exclusive creation, and the table has no lock (dredge.lock); "
             "`dredge doctor` shows under 'exclusive creation' what the store can do"
         )
+    if file_io.guarantee is Guarantee.EXCLUSIVE_RENAME:
+        return f"commits of all engines are exclusive by {mechanism}; they publish snapshots in the same way"
     if file_io.guarantee is Guarantee.CONDITIONAL_PUT:
         return (
             f"commits are exclusive by {mechanism}; engines that use it too share it (Paimon 2.1), "

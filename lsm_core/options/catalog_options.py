@@ -28,6 +28,7 @@ COS_REGION = "fs.cosn.bucket.region"
 COS_DOMAIN = "fs.cosn.bucket.endpoint_suffix"
 COS_HTTPS = "fs.cosn.useHttps"
 GS_ENDPOINT = "fs.gs.storage.root.url"
+HADOOP_CONF = "hadoop-conf-dir"
 EXCLUSIVE_CREATE = "dredge.exclusive-create"
 STORAGE_OPTIONS = (
     S3_ENDPOINT,
@@ -42,6 +43,7 @@ STORAGE_OPTIONS = (
     COS_DOMAIN,
     COS_HTTPS,
     GS_ENDPOINT,
+    HADOOP_CONF,
     EXCLUSIVE_CREATE,
 )
 """Options of a catalog for access to its object store; none of them is secret."""
@@ -90,6 +92,7 @@ _KEYS = (
     Key(COS_DOMAIN, TEXT),
     Key(COS_HTTPS, BOOL),
     Key(GS_ENDPOINT, TEXT),
+    Key(HADOOP_CONF, TEXT),
     Key(EXCLUSIVE_CREATE, TEXT),
     Key(EXTERNAL_ROOTS_OPTION, TEXT),
 )

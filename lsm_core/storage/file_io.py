@@ -31,6 +31,8 @@ class Guarantee(StrEnum):
 
     EXCLUSIVE_CREATE = "exclusive-create"
     """The file system refuses to create or link an existing name."""
+    EXCLUSIVE_RENAME = "exclusive-rename"
+    """The file system renames in one step and refuses an existing name (HDFS)."""
     CONDITIONAL_PUT = "conditional-put"
     """The object store refuses a request for an existing name (S3: If-None-Match)."""
     NONE = "none"
@@ -96,6 +98,11 @@ class OutputFile(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def is_object_store(file_io: FileIO) -> bool:
+    """Return whether files are in an object store, whose files cannot be renamed."""
+    return file_io.guarantee in (Guarantee.CONDITIONAL_PUT, Guarantee.NONE)
 
 
 Deleted = bool | OSError

@@ -32,6 +32,7 @@ from lsm_core.errors import CorruptFile, StorageRefused, UnsupportedFeature, is_
 from lsm_core.options.catalog_options import EXCLUSIVE_CREATE, S3_ENDPOINT, STORAGE_OPTIONS
 from lsm_core.storage import file_io
 from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, require_size
+from lsm_core.storage.forks import ForkGuard
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
 from lsm_core.storage.store_keys import KeySource, StoreKeys
@@ -52,8 +53,8 @@ _PARTS_AT_ONCE: Final = 3
 _KEYS_AT_ONCE: Final = 1_000
 """Largest number of objects that one request deletes."""
 _FOLDER_MARK: Final = ".folder"
-_WRITER: Final = "dredge-writer"
-"""Metadata key of an exclusively created object: a unique id of the call that created it."""
+_WRITER: Final = "dredgewriter"
+"""Metadata key of an exclusively created object: a unique id of the call that created it. Azure allows no dash."""
 _RETRIES: Final = 5
 _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 _TIMEOUT: Final = timedelta(seconds=120)
@@ -69,12 +70,18 @@ _OTHER_KEY_SOURCES: Final = (
 )
 """Further environment variables that provide keys to the library, or make keys unnecessary."""
 _NO_KEYS: Final = f"the environment has no keys: set {_KEY} and {_SECRET} (profiles of the AWS tools are not read)"
+_AZURE_NO_KEYS: Final = "the environment has no keys: set AZURE_STORAGE_ACCOUNT_KEY or variables of Azure's tools"
+_NO_KEYS_OF: Final = {
+    "gs": "the environment has no keys: set GOOGLE_APPLICATION_CREDENTIALS",
+    "abfs": _AZURE_NO_KEYS,
+    "abfss": _AZURE_NO_KEYS,
+}
+"""Messages about missing keys by scheme, for stores other than S3."""
 _KEYS_FAILED: Final = "External AWS credential provider: "
 """Text before the error of a key source in the library's message."""
-_MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/")
+_MACHINE_ROLE_PATHS: Final = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Paths at which the library asks the machine for the keys of its role if the environment has none."""
-_processes: set[int] = set()
-"""Id of the process that used a store first, to detect a forked copy, in which the library's threads do not exist."""
+_forks = ForkGuard("an object store")
 
 
 class _NotAnswered(OSError):
@@ -111,8 +118,9 @@ def _step(name: str, path: str, verb: str = "read") -> Iterator[None]:
             if _NO_BUCKET in str(error):
                 raise StorageRefused(path, "the bucket does not exist", verb) from error
             if any(part in str(error) for part in _MACHINE_ROLE_PATHS):
+                advice = _NO_KEYS_OF.get(path.partition("://")[0], _NO_KEYS)
                 raise StorageRefused(
-                    path, f"{_NO_KEYS}, and this machine has no role that provides keys", verb
+                    path, f"{advice}, and this machine has no role that provides keys", verb
                 ) from error
             raise _NotAnswered(path, _error_text(error)) from error
         except BaseException as error:
@@ -206,15 +214,7 @@ class ObjectStoreFileIO:
         place = place_of(path)
         if not place:
             raise CorruptFile(path, "is not in an object store, unlike the rest of the table")
-        if os.getpid() not in _processes:
-            if _processes:
-                reason = (
-                    "this process was forked from one that used an object store, and connections do not survive that"
-                )
-                raise StorageRefused(
-                    path, f"{reason}: start a new process (multiprocessing: 'spawn' or 'forkserver')", "reach"
-                )
-            _processes.add(os.getpid())
+        _forks.check(path)
         key = path[len(place) :]
         with self._lock:
             bucket = self._buckets.get(place)
@@ -260,7 +260,10 @@ class ObjectStoreFileIO:
         if scheme not in (*S3_SCHEMES, *PROVIDERS):
             if self.keys is not None:
                 raise StorageRefused(place, f"keys from a catalog server are not supported for {scheme}://", "reach")
-            return {}
+            if settings.keys is None:
+                return {}
+            token = {"token": settings.keys.session_token, "expires_at": None}
+            return {"credential_provider": lambda: token}
         if self.keys is not None:
             return {"credential_provider": partial(_renewed_keys, self.keys)}
         if settings.keys is not None:

@@ -204,7 +204,9 @@ def settings_of(place: str, options: Mapping[str, str], environment: Mapping[str
     if endpoint and urlsplit(endpoint).scheme not in _WEB:
         raise InvalidOption("STORAGE_EMULATOR_HOST", endpoint, "an address with its scheme, like http://localhost:4443")
     config = {"base_url": endpoint.rstrip("/")} if endpoint else {}
-    return StoreSettings(place, config, allows_http=endpoint.startswith("http://"))
+    # Google's own clients send no keys to an emulator either.
+    keys = StoreKeys("", "", "emulator") if environment.get("STORAGE_EMULATOR_HOST") else None
+    return StoreSettings(place, config, allows_http=endpoint.startswith("http://"), keys=keys)
 
 
 def _s3_settings(bucket: str, options: Mapping[str, str], environment: Mapping[str, str]) -> StoreSettings:

@@ -11,12 +11,14 @@ from urllib.parse import unquote, urlsplit
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
 from lsm_core.storage.local_file_io import LocalFileIO
+from lsm_core.storage.safe_paths import place_of
 from lsm_core.storage.store_keys import KeySource
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _AUTHORITY = re.compile(r"^[^:]+:(//[^/]*)?")
 OBJECT_STORES: Final = ("s3", "s3a", "oss", "obs", "cosn", "cos", "gs", "abfs", "abfss")
 """URL schemes of object stores."""
+HDFS: Final = "hdfs"
 _AZURE: Final = ("abfs", "abfss")
 
 
@@ -40,8 +42,8 @@ def file_io_for(
         The FileIO, and an absolute path or the address.
 
     Raises:
-        UnsupportedFeature: the address has a scheme other than `file` and :data:`OBJECT_STORES`, or is a ``file:``
-            address on a different host.
+        UnsupportedFeature: the address has a scheme other than `file`, `hdfs` and :data:`OBJECT_STORES`, or is a
+            ``file:`` address on a different host.
         InvalidOption: the address is blank; an object store's address has no bucket, contains a secret, or has the
             parts ``.`` or ``..``; or a setting of the store is invalid.
     """
@@ -58,8 +60,13 @@ def file_io_for(
         )  # imported late: the library is slow to import, and most tables are on a disk
 
         return ObjectStoreFileIO(options, keys, scheme), _address(scheme, text)
+    if scheme == HDFS:
+        from lsm_core.storage.hdfs_file_io import HdfsFileIO  # imported late, as its library is optional
+
+        address = _address(scheme, text)
+        return HdfsFileIO(place_of(address), options), address
     if scheme != "file":
-        accepted = ", ".join(f"{scheme_name}://" for scheme_name in ("file", *OBJECT_STORES))
+        accepted = ", ".join(f"{scheme_name}://" for scheme_name in ("file", *OBJECT_STORES, HDFS))
         raise UnsupportedFeature(f"warehouse on '{scheme}' storage ({text}); accepted: local paths, {accepted}")
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):

@@ -32,7 +32,7 @@ from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import SnapshotPublisher, TableRegistry, TableStore, latest_schema, list_schema_ids
 from lsm_core.metadata.support import Purpose, require_possible, unsupported
 from lsm_core.options import CatalogOptions, TableOptions, not_acted_on, warehouse_options
-from lsm_core.storage import FileIO, Guarantee, file_io_for, is_link
+from lsm_core.storage import FileIO, file_io_for, is_link, is_object_store
 from lsm_core.table.metastore import FolderMetastore
 from lsm_core.table.names import SYSTEM_DATABASE, TableName, checked_new
 from lsm_core.table.typed_errors import with_typed_errors
@@ -117,7 +117,7 @@ class Catalog:
             return
         self.file_io, root = file_io_for(warehouse, self.options.storage)
         self.place = self.root = root.rstrip("/")
-        self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+        self._locking = self.options.locking(always=is_object_store(self.file_io))
         self._metastore = FolderMetastore(self.file_io, self.root)
         if self.options.metastore == "jdbc":
             from lsm_core.locks.database import Database

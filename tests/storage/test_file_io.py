@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -24,16 +25,20 @@ from lsm_core.storage import (
     delete_files,
     file_io_for,
 )
+from tests.support.emulators import StoreServer, azurite, hdfs_cluster
 from tests.support.s3_server import PROVIDER_KEYS, S3Server
 
 OTHER_STORES = ("oss", "oss-locked", "obs", "cosn")
-"""Stores that share S3's code: all tests with each are soak tests."""
+"""Stores that share S3's code."""
+EMULATED = ("abfss", "hdfs")
+"""Stores with a server of their own, see tests/support/emulators.py."""
 KINDS = (
     *("local", "faulty", "recording", "s3"),
-    *(pytest.param(kind, marks=pytest.mark.soak) for kind in OTHER_STORES),
+    *(pytest.param(kind, marks=pytest.mark.soak) for kind in (*OTHER_STORES, *EMULATED)),
 )
 GUARANTEES = {"s3": Guarantee.CONDITIONAL_PUT, "oss": Guarantee.CONDITIONAL_PUT, "cosn": Guarantee.CONDITIONAL_PUT}
-GUARANTEES |= {"oss-locked": Guarantee.NONE, "obs": Guarantee.NONE}
+GUARANTEES |= {"oss-locked": Guarantee.NONE, "obs": Guarantee.NONE, "hdfs": Guarantee.EXCLUSIVE_RENAME}
+GUARANTEES |= {"abfss": Guarantee.CONDITIONAL_PUT}
 
 
 class Place(NamedTuple):
@@ -42,12 +47,29 @@ class Place(NamedTuple):
     root: str
 
 
+@pytest.fixture(scope="module")
+def abfss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
+
+
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     kind = request.param
     if kind == "s3":
         server: S3Server = request.getfixturevalue("s3")
         return Place(kind, *file_io_for(f"{server.bucket()}/house", server.options))
+    if kind in EMULATED:
+        emulator: StoreServer = request.getfixturevalue(kind)
+        for name, value in emulator.environment.items():
+            monkeypatch.setenv(name, value)
+        return Place(kind, *file_io_for(emulator.folder(), emulator.options))
     if kind in OTHER_STORES:
         for name, value in PROVIDER_KEYS.items():
             monkeypatch.setenv(name, value)
@@ -232,7 +254,7 @@ def test_an_empty_folder_is_seen_until_it_is_deleted(place: Place) -> None:
 def test_renaming_never_replaces_and_is_refused_where_it_would_be_copying(place: Place) -> None:
     for name in ("a", "b", "d/x"):
         place.io.overwrite(f"{place.root}/{name}", b"1")
-    if place.kind in ("s3", *OTHER_STORES):
+    if place.kind in ("s3", "abfss", *OTHER_STORES):
         with pytest.raises(UnsupportedFeature, match=f"renaming in an object store.*{place.root}/d"):
             place.io.rename(f"{place.root}/d", f"{place.root}/e")
         assert names(place) == ["a", "b", "d"]

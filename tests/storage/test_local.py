@@ -190,7 +190,7 @@ def test_addresses_lead_to_local_files_or_say_what_is_not_supported(tmp_path: Pa
     assert file_io_for(f"file://{tmp_path}/a%20b") == (LocalFileIO(), f"{tmp_path}/a b")
     assert file_io_for(f"file:{tmp_path}/x/")[1] == f"{tmp_path}/x"
     assert file_io_for(tmp_path / "with space")[1] == f"{tmp_path}/with space"
-    for url in ("hdfs://name/x", "file://elsewhere/x"):
+    for url in ("viewfs://name/x", "file://elsewhere/x"):
         with pytest.raises(UnsupportedFeature, match=url.split(":", maxsplit=1)[0]):
             file_io_for(url)
 

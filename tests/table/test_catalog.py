@@ -264,8 +264,8 @@ def test_keys_may_come_as_options_and_catalog_defaults_apply(tmp_path: Path) -> 
 
 
 def test_other_storage_and_other_metastores_are_named() -> None:
-    with pytest.raises(UnsupportedFeature, match="hdfs"):
-        Catalog("hdfs://host/wh")
+    with pytest.raises(UnsupportedFeature, match="viewfs"):
+        Catalog("viewfs://host/wh")
     with pytest.raises(InvalidOption, match=r"metastore.*glue.*filesystem, jdbc, rest, hive"):
         Catalog("/tmp/x", {"metastore": "glue"})
     with pytest.raises(InvalidOption, match="secrets"):
