@@ -111,7 +111,7 @@ class Catalog:
             root = metastore.warehouse or _own_folder(metastore.root)
             self.file_io, self.root = metastore.folder_io(root), root
             self.place = metastore.root
-            self._locking = self.options.locking(always=self.file_io.guarantee is not Guarantee.EXCLUSIVE_CREATE)
+            self._locking = self.options.locking(always=is_object_store(self.file_io))
             if self._locking.get("dredge.lock") == "hive":  # the address may come from hive-site.xml
                 self._locking["dredge.lock.uri"] = metastore.address
             return
