@@ -992,6 +992,7 @@ class CommitRun:
                 if self._request.strict is not None:
                     self._request.strict.published(snapshot.id)
                 self._publish_iceberg(snapshot)
+                self._list_partitions(snapshot)
                 return snapshot.id
             if not self._retries.wait():
                 self._clean_all()
@@ -1027,6 +1028,18 @@ class CommitRun:
 
         try:
             publish_commit(self._store, snapshot, None if self._request.lost_rows else self._entries)
+        except BaseException as error:  # interrupted; the snapshot is visible, so its files must stay
+            mark_unknown(error)
+            raise
+
+    def _list_partitions(self, snapshot: Snapshot) -> None:
+        """List the partitions of a published snapshot in the metastore, if it keeps a list of them."""
+        if self._store.partition_list is None or self._entries is None:
+            return
+        from lsm_core.commit.partition_listing import list_partitions
+
+        try:
+            list_partitions(self._store, snapshot, self._entries)
         except BaseException as error:  # interrupted; the snapshot is visible, so its files must stay
             mark_unknown(error)
             raise

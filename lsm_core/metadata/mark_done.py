@@ -11,7 +11,7 @@ from typing import Any, Final
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.format.partitions import partition_bytes, partition_dir, partition_spec_values
 from lsm_core.json_text import ObjectReader, parse_object, pretty
-from lsm_core.metadata.store import TableStore
+from lsm_core.metadata.store import PartitionList, SnapshotPublisher, TableStore
 from lsm_core.storage import inside_really
 
 _ACTIONS: Final = "partition.mark-done-action"
@@ -25,8 +25,8 @@ def mark_partitions_done(store: TableStore, partitions: Sequence[Mapping[str, An
     """Run the actions of option `partition.mark-done-action` for whole partitions.
 
     `success-file` writes `_SUCCESS` into the partition's directory: JSON with the first and last time of marking (epoch
-    ms, table clock). The directory need not contain data. `mark-event` marks the partition on the catalog server that
-    publishes the table's snapshots and keeps its partitions (`metastore.partitioned-table`).
+    ms, table clock). The directory need not contain data. `mark-event` marks the partition on the catalog server or in
+    the Hive metastore that keeps the table's partitions (`metastore.partitioned-table`).
 
     Args:
         store: the table.
@@ -81,8 +81,8 @@ def _require_known_actions(store: TableStore) -> list[str]:
     for action in actions:
         if action not in _KNOWN:
             raise InvalidOption(_ACTIONS, action, ", ".join(_KNOWN), store.name)
-        if action == _EVENT and (store.publisher is None or not store.options.get(_IN_METASTORE)):
-            needs = f"which needs a catalog server that keeps the table's partitions ({_IN_METASTORE} = true)"
+        if action == _EVENT and (_marker(store) is None or not store.options.get(_IN_METASTORE)):
+            needs = f"which needs a catalog server or Hive metastore that keeps its partitions ({_IN_METASTORE} = true)"
             raise UnsupportedFeature(f"marking partitions done by '{action}' ({_ACTIONS}), {needs}", store.name)
         if action not in (_SUCCESS_FILE, _EVENT):
             raise UnsupportedFeature(f"marking partitions done by '{action}' ({_ACTIONS})", store.name)
@@ -99,10 +99,15 @@ def _mark(store: TableStore, partitions: Sequence[bytes]) -> list[str]:
         path = inside_really(store.root, path)
         content = {"creationTime": _read_creation_time(store, path) or now, "modificationTime": now}
         store.file_io.overwrite(path, pretty(content).encode())
-    if _EVENT in actions and store.publisher is not None:
-        specs = partition_spec_values(store.schema, partitions, store.options)
-        store.publisher.mark_partitions_done(specs, store.branch)
+    marker = _marker(store)
+    if _EVENT in actions and marker is not None:
+        marker.mark_partitions_done(partition_spec_values(store.schema, partitions, store.options), store.branch)
     return names
+
+
+def _marker(store: TableStore) -> SnapshotPublisher | PartitionList | None:
+    """Return the server that keeps the partitions of a table, or None."""
+    return store.publisher if store.publisher is not None else store.partition_list
 
 
 def _read_creation_time(store: TableStore, path: str) -> int | None:

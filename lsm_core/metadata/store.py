@@ -202,6 +202,45 @@ class TableRegistry(Protocol):
         ...
 
 
+class PartitionList(Protocol):
+    """Partitions of one table that a Hive metastore lists for Hive's readers, in addition to the table's snapshots."""
+
+    def add(self, partitions: Sequence[tuple[Mapping[str, str], str]]) -> None:
+        """Add partitions; those that are listed stay as they are.
+
+        Args:
+            partitions: for each partition, the texts of its values by column, and its directory below the table.
+
+        Raises:
+            TableNotFound: the table was dropped or renamed.
+            MetastoreFailed: the metastore cannot be used, or refuses the request.
+        """
+        ...
+
+    def remove(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        """Remove partitions from the list, not their files.
+
+        Args:
+            partitions: texts of each partition's values by column.
+
+        Raises:
+            MetastoreFailed: the metastore cannot be used, or refuses the request.
+        """
+        ...
+
+    def mark_partitions_done(self, partitions: Sequence[Mapping[str, str]], branch: str) -> None:
+        """Mark partitions as done for readers.
+
+        Args:
+            partitions: texts of each partition's values by column.
+            branch: branch of the table.
+
+        Raises:
+            MetastoreFailed: the metastore cannot be used, or refuses the request.
+        """
+        ...
+
+
 class SnapshotPublisher(Protocol):
     """Catalog server that publishes the snapshots of one table; clients of such a table do not create snapshot files.
 
@@ -386,6 +425,7 @@ class TableStore:
         kept: cache of immutable files (footers, indexes).
         registry: list that must also name new tables of the warehouse; None if the folders alone are the catalog.
         publisher: catalog server that publishes this table's snapshots; None if clients create the snapshot files.
+        partition_list: the metastore's list of the table's partitions; None without such a list.
         external_roots: folders outside the table's own in which the catalog allows data files, as text
             (`lsm_core.options.external_roots`), in addition to those of the environment.
 
@@ -421,6 +461,7 @@ class TableStore:
         self._detected_options: dict[str, str] = {}
         self.registry: TableRegistry | None = None
         self.publisher: SnapshotPublisher | None = None
+        self.partition_list: PartitionList | None = None
         self.external_roots = ""
         self._external: tuple[tuple[object, ...], ExternalPaths] | None = None
 
@@ -545,14 +586,20 @@ class TableStore:
         self.publisher = publisher
         return self
 
+    def listing_partitions(self, partition_list: PartitionList | None) -> Self:
+        """Use ``partition_list`` for the partitions of commits; return this object."""
+        self.partition_list = partition_list
+        return self
+
     def allowing_roots(self, roots: str) -> Self:
         """Allow data files in the external roots of a catalog (`dredge.external-roots`); return this object."""
         self.external_roots = roots
         return self
 
     def in_catalog_of(self, other: TableStore) -> Self:
-        """Use the registry, the publisher and the external roots of ``other``, the same table; return this object."""
+        """Use what the catalog gave ``other``, the same table: registry, publisher, lists; return this object."""
         self.registry, self.publisher, self.external_roots = other.registry, other.publisher, other.external_roots
+        self.partition_list = other.partition_list
         return self
 
     def require_own_snapshots(self, work: str) -> None:

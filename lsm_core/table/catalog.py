@@ -384,7 +384,7 @@ class Catalog:
             raise TableNotFound(f"table {parsed.on_branch} was dropped meanwhile by another process")
         options = TableOptions.usable(schema.options, parsed.on_branch)
         store = TableStore(file_io, path, parsed.on_branch, schema, options, self.clock, parsed.branch, self._locking)
-        return store.registered_in(self._registry).published_by(publisher).allowing_roots(self.options.external_roots)
+        return self._in_catalog(store, parsed, publisher)
 
     def store(self, name: str) -> TableStore:
         """Return the `TableStore` (paths, schema, options) of a table or branch, without the facade :class:`Table`.
@@ -410,7 +410,13 @@ class Catalog:
         if other and parsed.plain not in self._warned:
             self._warned.add(parsed.plain)
             _LOG.warning("table %s: %s", store.name, other)
-        return store.registered_in(self._registry).published_by(publisher).allowing_roots(self.options.external_roots)
+        return self._in_catalog(store, parsed, publisher)
+
+    def _in_catalog(self, store: TableStore, parsed: TableName, publisher: SnapshotPublisher | None) -> TableStore:
+        """Give a table what the catalog knows about it: registry, publisher, list of partitions, external roots."""
+        listed = None if self._server is None else self._server.partition_list(parsed, store.schema)
+        store.registered_in(self._registry).published_by(publisher).listing_partitions(listed)
+        return store.allowing_roots(self.options.external_roots)
 
     def _folder(self, parsed: TableName) -> tuple[FileIO, str, SnapshotPublisher | None]:
         """Return the folder of a table, access to its files, and the server that publishes its snapshots, or None.
@@ -655,6 +661,8 @@ class Catalog:
     def register_table(self, name: str, dry_run: bool = False) -> bool:
         """Enter a table whose folder is in the warehouse in the list of a JDBC or Hive catalog, such as after a copy.
 
+        A Hive metastore also lists all partitions of the table again, if it keeps them.
+
         Args:
             name: "db.table".
             dry_run: whether to change nothing.
@@ -666,8 +674,14 @@ class Catalog:
             TableNotFound: the warehouse has no folder of such a table.
             MetastoreFailed: the database of the catalog cannot be used.
         """
+        from lsm_core.commit.partition_listing import list_all_partitions
+
         parsed = self._plain(name, "registering")
-        if self._registry is None or self.options.metastore == "rest" or self._metastore.has_table(parsed):
+        if self._registry is None or self.options.metastore == "rest":
+            return False
+        if self._metastore.has_table(parsed):
+            if not dry_run and self.options.metastore == "hive":
+                list_all_partitions(self.store(name))
             return False
         path = f"{self._metastore.database_path(parsed.database)}/{parsed.table}"
         file_io = self.file_io if self._server is None else self._server.folder_io(path)
@@ -676,6 +690,8 @@ class Catalog:
             raise TableNotFound(f"table {name} is not in {self.place}, and there is no folder of such a table")
         if not dry_run:
             self._registry.enter_table(str(parsed), schema)
+            if self.options.metastore == "hive":
+                list_all_partitions(self.store(name))
         return True
 
     def _plain(self, name: str, verb: str) -> TableName:

@@ -39,6 +39,7 @@ from lsm_core.metadata import store as stores
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, file_io_for, inside_really, is_link, place_of
 from lsm_core.table import hive_entries as entries
+from lsm_core.table.hive_partitions import HivePartitions
 from lsm_core.table.locations import checked_folder, folder_text
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
@@ -416,6 +417,13 @@ class HiveMetastore:
         self._change(rename, lambda: self.has_table(to) and not self.has_table(name), f"rename of table {name}")
         self._move_folder(name, to, table, expected)
         return True
+
+    def partition_list(self, name: TableName, schema: TableSchema) -> HivePartitions | None:
+        """Return the metastore's list of a table's partitions, or None without `metastore.partitioned-table`."""
+        if not entries.is_partitioned(schema):
+            return None
+        flag = self._rules.in_properties
+        return HivePartitions(self._client, name.database, name.table, self._clock, in_properties=flag)
 
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """List a table whose folder exists in the folder of its database; a table that is listed already stays.

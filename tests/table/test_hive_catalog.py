@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pymetastore.hive_metastore import ttypes
 
-from lsm_core import Catalog
+from lsm_core import Catalog, Table
 from lsm_core.errors import (
     CorruptFile,
     DatabaseExists,
@@ -236,6 +236,91 @@ def test_many_tables_are_listed_in_batches(catalog: Catalog, double: HiveDouble)
     double.calls.clear()
     catalog.store("shop.t")
     assert double.calls == []
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+PARTITIONED = pa.schema([pa.field("day", pa.date32()), ("h", pa.string()), ("v", pa.int64())])
+
+
+def _partitioned(catalog: Catalog, **options: str) -> Table:
+    options = {"bucket": "-1", "metastore.partitioned-table": "true", **options, "partition.legacy-name": "false"}
+    return catalog.create_table("shop.p", PARTITIONED, partition_keys=["day", "h"], options=options)
+
+
+def _rows(*places: tuple[int, str | None]) -> pa.Table:
+    days, hours = zip(*places, strict=True)
+    columns = [pa.array(days, pa.int32()).cast(pa.date32()), pa.array(hours, pa.string()), pa.array(range(len(days)))]
+    return pa.Table.from_arrays(columns, schema=PARTITIONED)
+
+
+def test_the_metastore_lists_the_partitions_of_commits(catalog: Catalog, double: HiveDouble) -> None:
+    table = _partitioned(catalog)
+    table.write(_rows((0, "a"), (1, "b/c"), (1, None)))
+    listed = {values: part.sd.location for (_, _, values), part in double.partitions.items()}
+    folder = f"file:{double.warehouse}/shop.db/p"
+    assert listed == {
+        ("1970-01-01", "a"): f"{folder}/day=1970-01-01/h=a",
+        ("1970-01-02", "b/c"): f"{folder}/day=1970-01-02/h=b%2Fc",
+        ("1970-01-02", "__DEFAULT_PARTITION__"): f"{folder}/day=1970-01-02/h=__DEFAULT_PARTITION__",
+    }
+    calls = double.calls.count("add_partitions_req")
+    table.write(_rows((0, "a")))
+    table.compact(full=True)
+    assert double.calls.count("add_partitions_req") == calls  # this process knows them
+    table.drop_partitions([{"day": "1970-01-02"}])
+    assert [values for _, _, values in double.partitions] == [("1970-01-01", "a")]
+    table.write(_rows((5, "x")), overwrite={})
+    assert ("1970-01-06", "x") in {values for _, _, values in double.partitions}
+
+
+def test_a_partition_that_another_branch_has_stays_listed(catalog: Catalog, double: HiveDouble) -> None:
+    table = _partitioned(catalog)
+    table.write(_rows((0, "a"), (1, "b")))
+    table.create_branch("dev", from_snapshot=1)
+    table.drop_partitions([{"h": "a"}])
+    assert len(double.partitions) == 2
+    catalog.table("shop.p$branch_dev").drop_partitions([{"h": "a"}])
+    assert [values for _, _, values in double.partitions] == [("1970-01-02", "b")]
+
+
+@pytest.mark.parametrize("kind", ["cut-before", "cut-after"])
+def test_a_lost_answer_about_partitions_is_sent_again(catalog: Catalog, double: HiveDouble, kind: str) -> None:
+    table = _partitioned(catalog)
+    double.faults = [Fault("add_partitions_req", kind), Fault("drop_partition", kind)]
+    table.write(_rows((0, "a")))
+    assert len(double.partitions) == 1
+    table.drop_partitions([{"h": "a"}])
+    assert double.partitions == {}
+
+
+def test_a_commit_stands_without_the_list_and_a_registration_repairs_it(
+    catalog: Catalog, double: HiveDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = _partitioned(catalog)
+    double.refused = {"add_partitions_req"}
+    assert table.write(_rows((0, "a"), (1, "b"))) == 1
+    assert "snapshot 1 is published, but the metastore's list of partitions" in caplog.text
+    assert double.partitions == {}
+    double.refused = set()
+    assert not catalog.register_table("shop.p")
+    assert len(double.partitions) == 2
+
+
+def test_partitions_are_marked_done_in_the_metastore(catalog: Catalog, double: HiveDouble) -> None:
+    table = _partitioned(catalog, **{"partition.mark-done-action": "mark-event,success-file"})
+    table.write(_rows((0, "a")))
+    table.mark_partitions_done([{"day": "1970-01-01", "h": "a"}])
+    assert double.done == [("shop", "p", {"day": "1970-01-01", "h": "a"})]
+    assert os.path.isfile(f"{double.warehouse}/shop.db/p/day=1970-01-01/h=a/_SUCCESS")
+
+
+def test_without_the_option_no_partitions_are_listed(catalog: Catalog, double: HiveDouble) -> None:
+    options = {"bucket": "-1"}
+    table = catalog.create_table("shop.q", PARTITIONED, partition_keys=["day", "h"], options=options)
+    table.write(_rows((0, "a")))
+    assert double.partitions == {}
+    assert double.tables[("shop", "q")].partitionKeys == []
 
 
 # -- entries of other kinds --------------------------------------------------------------------------------------------
