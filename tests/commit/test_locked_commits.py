@@ -250,7 +250,7 @@ def test_a_lock_that_a_table_cannot_have_is_refused_when_it_is_made(tmp_path: Pa
     for given, words in (
         ({"lock.enabled": "true"}, "lock.type"),
         ({"metastore": "jdbc"}, "option 'uri'"),
-        ({"metastore": "hive"}, "filesystem, jdbc"),
+        ({"metastore": "glue"}, "filesystem, jdbc"),
         ({"metastore": "rest"}, "option 'uri'"),
         ({"jdbc.password": "x"}, "secrets"),
     ):
