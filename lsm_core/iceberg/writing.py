@@ -128,13 +128,23 @@ def publish_again(store: TableStore, snapshot_id: int) -> None:
         publish_commit(store, snapshot, entries)
 
 
-def write_metadata(store: TableStore, snapshot: Snapshot, entries: pa.Table | None = None) -> bool:
+def write_metadata(
+    store: TableStore,
+    snapshot: Snapshot,
+    entries: pa.Table | None = None,
+    *,
+    keeps_table: bool = False,
+    rebuilds: bool = False,
+) -> bool:
     """Write the Iceberg metadata of a snapshot, unless it exists or a newer snapshot has metadata.
 
     Args:
         store: the table.
         snapshot: the snapshot.
         entries: manifest entries of the commit in order, or None to build the metadata from the snapshot.
+        keeps_table: whether metadata that exists beside snapshot 1 is the table's own, as after a rollback, and not
+            that of a dropped table of the same name.
+        rebuilds: whether metadata of the snapshot is written anew although it exists, without older snapshots.
 
     Returns:
         Whether the table has Iceberg metadata of the snapshot now.
@@ -147,7 +157,7 @@ def write_metadata(store: TableStore, snapshot: Snapshot, entries: pa.Table | No
         return False
     folder = metadata_folder(store)
     assert folder is not None  # the option is set
-    return _Publication(store, snapshot, folder).publish(entries)
+    return _Publication(store, snapshot, folder).publish(entries, keeps_table=keeps_table, rebuilds=rebuilds)
 
 
 @dataclass(frozen=True)
@@ -228,7 +238,7 @@ class _Publication:
 
     # -- the decision ------------------------------------------------------------------------------------------------
 
-    def publish(self, entries: pa.Table | None) -> bool:
+    def publish(self, entries: pa.Table | None, *, keeps_table: bool = False, rebuilds: bool = False) -> bool:
         store, snapshot = self._store, self._snapshot
         current = snapshots.try_read(store, snapshot.id)
         if current is None or commit_identity(current) != commit_identity(snapshot):
@@ -239,14 +249,14 @@ class _Publication:
         names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
         versions = sorted(version for version in map(version_in, names) if version is not None)
         own = self._metadata(snapshot.id) if snapshot.id in versions else None
-        if own is not None and own.current is not None and own.current.is_of(snapshot):
+        if own is not None and own.current is not None and own.current.is_of(snapshot) and not rebuilds:
             self._finish(versions, names)
             return True
         is_head = snapshots.latest_id(store) == snapshot.id
         newest = versions[-1] if versions else 0
         if not is_head and newest >= snapshot.id:
             return False  # metadata of a later snapshot has the changes of this one
-        if snapshot.id == 1 and is_head:
+        if snapshot.id == 1 and is_head and not keeps_table:
             # A table of this name existed before, and was dropped; only its metadata is elsewhere.
             self._delete([name for name in names if _OWN_FILE.fullmatch(name)])
             names, versions, own, newest = [], [], None, 0
@@ -263,7 +273,7 @@ class _Publication:
             metadata, expired = self._content(base, identity, entries, is_head, versions)
             if metadata is None:
                 return False
-            self._put(metadata)
+            self._put(metadata, rebuilds=rebuilds)
         except BaseException:
             self._delete(self._written)
             raise
@@ -788,8 +798,8 @@ class _Publication:
         path = f"{self._folder}/{name}"
         return decode_manifest_list(self._io.read_bytes(path), path)
 
-    def _put(self, metadata: TableMetadata) -> None:
-        """Write the metadata file; replace one of a snapshot that was rolled back.
+    def _put(self, metadata: TableMetadata, *, rebuilds: bool) -> None:
+        """Write the metadata file; replace one of a snapshot that was rolled back, or any if the metadata is rebuilt.
 
         Raises:
             CorruptFile: another writer has just written the file for a different snapshot.
@@ -798,7 +808,7 @@ class _Publication:
         data = metadata.to_json(self._folder_address(), self._store.clock.now_ms())
         if self._io.write_exclusive(path, data):
             return
-        existing = self._read_metadata(self._snapshot.id)
+        existing = None if rebuilds else self._read_metadata(self._snapshot.id)
         if existing is not None and existing.current is not None and existing.current.is_of(self._snapshot):
             self._delete(self._written)  # another engine has published the snapshot meanwhile
             return
@@ -840,7 +850,7 @@ class _Publication:
         """Return the manifests and lists that the metadata of earlier snapshots needs, which new metadata replaces."""
         files: set[str] = set()
         for version in versions:
-            earlier = self._metadata(version) if version < self._snapshot.id else None
+            earlier = self._metadata(version) if version <= self._snapshot.id else None
             for entry in earlier.snapshots if earlier is not None else ():
                 if entry.manifest_list in files:
                     continue

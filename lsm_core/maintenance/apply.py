@@ -129,6 +129,10 @@ def _apply(
         report = replace(report, applied_before=applied_before(store, plan))
     if action.work.replaces_schemas and report.changed:
         store = store.refresh()  # the ledger accepts no table whose schema was removed, here by the action itself
+    if report.published is None:  # a commit writes Iceberg metadata itself
+        from lsm_core.iceberg.catch_up import publish_history
+
+        publish_history(store)
     if plan.items and report.is_recorded:
         report = replace(report, run_id=run_id)
         _record(store, plan, run_id, approved_by, ApplyOutcome(report, outcome.lines), None, report.seconds)

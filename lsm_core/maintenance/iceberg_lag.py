@@ -72,7 +72,7 @@ class IcebergLag:
     def _with_remedy(self, text: str) -> str:
         if not self.needs_writing:
             return text
-        return f"{text}; the next commit writes it, also that of `dredge compact {shlex.quote(self.table)} --full`"
+        return f"{text}; the next commit writes it, or `dredge refresh-iceberg {shlex.quote(self.table)}`"
 
 
 def read_iceberg_lag(

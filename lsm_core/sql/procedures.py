@@ -1383,6 +1383,11 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
             _rewrite_file_index,
             orders=(("table", "partitions"),),
         ),
+        Procedure(
+            "refresh_iceberg",
+            (_TABLE, Parameter("drop_older", ParameterKind.FLAG)),
+            _of_action("refresh_iceberg", drop_older="drop_older"),
+        ),
         Procedure("repair", (Parameter("database_or_table", aliases=("table",)),), on_catalog=_repair),
         Procedure("repair_earliest_snapshot", (_TABLE, _number("snapshot_id", required=True)), _repair_earliest),
         Procedure(

@@ -58,6 +58,7 @@ REPAIRS: Final = frozenset(
         "remove_unexisting_files",
         "remove_unexisting_manifests",
         "rewrite_file_index",
+        "refresh_iceberg",
     }
 )
 """Actions that may run while a blocking check fails."""

@@ -168,6 +168,8 @@ def test_every_action_says_what_it_takes_and_what_people_see(tmp_path: Path) -> 
         backlog.write(rows([number]))
     backlog.write(rows([9]))
     made.append(backlog.copy({"file-index.bloom-filter.columns": "k"}).plan_maintenance("rewrite_file_index"))
+    published = backlog.copy({"metadata.iceberg.storage": "table-location"})
+    made.append(published.plan_maintenance("refresh_iceberg"))
     appended = append_table_with_branch(tmp_path)
     made.append(appended.plan_maintenance("copy_table", target="db.copied"))
     made.append(appended.plan_maintenance("merge_branch", branch="dev"))

@@ -176,6 +176,7 @@ def test_expiry_manifests_orphans_statistics_and_repair(warehouse: Warehouse) ->
     warehouse.call("expire_changelogs(table => 'db.t', delete_all => true)")
     warehouse.call("compact_manifest('db.t')")
     warehouse.call("analyze('db.t', 'k,v')")
+    warehouse.call("refresh_iceberg('db.t', true)")
     newest = warehouse.table.latest_snapshot()
     assert newest is not None and newest.commit_kind.value == "ANALYZE"
     orphan = Path(warehouse.table.store.root) / "manifest" / "manifest-stray-0"

@@ -661,5 +661,6 @@ def holds(warehouse: Warehouse, table: TableArgument, as_json: AsJson = False, c
     if not as_json and any(row["kind"] == HOLDER_KIND for row in rows):
         say(
             "Iceberg readers may read the snapshots that the Iceberg metadata names. The next commit leaves out those "
-            "that snapshot.num-retained.min, .max and snapshot.time-retained let expire; then an expiry deletes them."
+            "that snapshot.num-retained.min, .max and snapshot.time-retained let expire. "
+            f"`dredge refresh-iceberg {shlex.quote(opened.name)} --drop-older` leaves out all but the newest."
         )

@@ -215,6 +215,18 @@ _ACTIONS: Final = (
         ),
     ),
     Action(
+        "refresh_iceberg",
+        "Write the Iceberg metadata of the newest snapshot without a commit, after a killed writer or a rollback.",
+        (
+            Argument(
+                "drop_older",
+                Kind.FLAG,
+                "Also if it is up to date: leave out older snapshots, so that they may expire.",
+            ),
+            _NOW,
+        ),
+    ),
+    Action(
         "rewrite_file_index",
         "Write the file indexes that the options name (`file-index.<kind>.columns`) for files that lack them; "
         "no data file is rewritten.",

@@ -1,0 +1,159 @@
+"""Iceberg metadata stays true without a commit: after rollbacks, fast-forwards, restores, killed writers, new options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lsm_core import Catalog, Table
+from lsm_core.iceberg import writing
+from lsm_core.iceberg.freshness import IcebergCondition, read_view
+from lsm_core.iceberg.state import IcebergState, read_state
+from lsm_core.metadata import snapshots
+from lsm_core.table.schema_change import SchemaChange
+
+ROWS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+ON = {"metadata.iceberg.storage": "table-location"}
+
+
+def _table(folder: Path, **options: str) -> Table:
+    catalog = Catalog(str(folder))
+    catalog.create_database("shop")
+    chosen = {"bucket": "1", "write-only": "true", **options}
+    return catalog.create_table("shop.t", ROWS, primary_keys=["k"], options=chosen)
+
+
+def _write(table: Table, key: int) -> None:
+    table.write(pa.table({"k": [key], "v": ["a"]}, schema=ROWS))
+
+
+def _state(table: Table) -> IcebergState:
+    state = read_state(table.store)
+    assert state is not None
+    return state
+
+
+def _condition(table: Table) -> IcebergCondition | None:
+    view = read_view(table.store)
+    return None if view is None else view.condition
+
+
+def _files(table: Table) -> set[str]:
+    return {path.name for path in (Path(table.store.root) / "metadata").iterdir()}
+
+
+def _unnamed(table: Table) -> set[str]:
+    """Return the manifests that no plan of orphan removal would keep, however young."""
+    plan = table.plan_maintenance("orphans", older_than_ms=table.store.clock.now_ms(), max_share=100)
+    return {Path(item.path).name for item in plan.items if item.path.startswith("metadata/")}
+
+
+@pytest.mark.parametrize("storage", ["table-location", "hadoop-catalog"])
+def test_rollbacks_and_restores_are_seen_at_once(tmp_path: Path, storage: str) -> None:
+    table = _table(tmp_path, **{"metadata.iceberg.storage": storage})
+    for key in range(3):
+        _write(table, key)
+    table.compact(full=True)
+    before = _state(table)
+    report = table.rollback_to(1)
+    after = _state(table)
+    assert (after.version, after.current_snapshot_id, after.table_uuid) == (1, 1, before.table_uuid)
+    assert _condition(table) is IcebergCondition.CURRENT
+    table.restore(report.trash_id)
+    assert snapshots.latest_id(table.store) == 4
+    assert (_state(table).current_snapshot_id, _state(table).table_uuid) == (4, before.table_uuid)
+
+
+def test_a_fast_forward_is_seen_at_once(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    table.create_branch("b", from_snapshot=1).write(pa.table({"k": [2], "v": ["b"]}, schema=ROWS))
+    _write(table, 3)
+    before = _state(table)
+    table.fast_forward("b")
+    assert _condition(table) is IcebergCondition.CURRENT
+    assert _state(table).table_uuid == before.table_uuid
+
+
+def test_a_killed_writer_is_made_up_for_by_any_action(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing._Publication, "publish", lambda *_, **__: False)
+        for key in range(12):
+            _write(table, key)
+    assert _condition(table) is IcebergCondition.BEHIND
+    table.expire_snapshots(retain_max=3)
+    assert _condition(table) is IcebergCondition.CURRENT
+
+
+def test_the_option_is_turned_on_later(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    _write(table, 1)
+    Catalog(str(tmp_path)).alter_table("shop.t", [SchemaChange.set_option(*next(iter(ON.items())))])
+    table = Catalog(str(tmp_path)).table("shop.t")
+    assert _condition(table) is IcebergCondition.MISSING
+    plan = table.plan_maintenance("refresh_iceberg")
+    assert "there is no Iceberg metadata" in plan.items[0].reason
+    report = table.apply(plan)
+    assert (report.changed, report.shown) == (True, 1)
+    assert report.lines("shop.t") == ["Iceberg readers of shop.t see snapshot 1"]
+    assert not table.plan_maintenance("refresh_iceberg").items
+    assert not table.apply(plan).changed
+
+
+def test_damaged_metadata_is_written_anew(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    (Path(table.store.root) / "metadata/v1.metadata.json").write_text("{")
+    assert _condition(table) is IcebergCondition.UNREADABLE
+    table.apply(table.plan_maintenance("refresh_iceberg"))
+    assert _condition(table) is IcebergCondition.CURRENT
+
+
+def test_older_snapshots_are_left_out_on_demand_and_expire(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    for key in range(4):
+        _write(table, key)
+    before = _state(table)
+    assert not table.plan_maintenance("refresh_iceberg").items
+    held: Any = table.expire_snapshots(retain_max=1, retain_min=1)
+    assert not held.expired
+    plan = table.plan_maintenance("refresh_iceberg", drop_older=True)
+    assert plan.items[0].reason == "it names older snapshots, from 1 on, which may expire then"
+    table.apply(plan)
+    after = _state(table)
+    assert (after.snapshot_ids, after.table_uuid, after.version) == ({4}, before.table_uuid, 4)
+    assert not _unnamed(table), "the replaced manifests are deleted"
+    assert table.expire_snapshots(retain_max=1, retain_min=1).expired == (1, 2, 3)
+    assert not table.plan_maintenance("refresh_iceberg", drop_older=True).items
+    _write(table, 9)
+    assert _state(table).snapshot_ids == {4, 5}
+
+
+def test_nothing_is_written_without_the_option(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    assert table.plan_maintenance("refresh_iceberg").declined[0].text == "the table has no snapshot"
+    _write(table, 1)
+    table.rollback_to(1)
+    plan = table.plan_maintenance("refresh_iceberg")
+    assert not plan.items
+    assert "publishes no Iceberg metadata" in plan.declined[0].text
+    assert not (Path(table.store.root) / "metadata").exists()
+
+
+def test_metadata_keeps_its_schemas_and_location(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    _write(table, 2)
+    path = Path(table.store.root) / "metadata/v2.metadata.json"
+    before = json.loads(path.read_text())
+    table.apply(table.plan_maintenance("refresh_iceberg", drop_older=True))
+    after = json.loads(path.read_text())
+    for name in ("location", "schemas", "partition-specs", "last-column-id", "table-uuid", "current-snapshot-id"):
+        assert after[name] == before[name]
+    assert _files(table) >= {"v2.metadata.json", "version-hint.text"}
