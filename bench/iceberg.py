@@ -1,4 +1,7 @@
-"""Iceberg metadata of a table of 100,000 files: a commit that changes ten files, metadata only, in a process of its own."""
+"""Iceberg metadata of a table of 100,000 files: a commit that changes ten files, metadata only, in a process of its own.
+
+Seconds are processor time, which other work on the machine changes least.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 
-FILES, MANIFESTS, BUCKETS, CHANGED = 100_000, 50, 4, 10
+FILES, FILES_PER_MANIFEST, BUCKETS, CHANGED = 100_000, 2_000, 4, 10
 TARGET_SECONDS, TARGET_RATIO = 0.5, 1.1
 _START = 1_700_000_000_000
 _PROGRAM = """
@@ -27,13 +30,14 @@ from lsm_core import Catalog
 from lsm_core.iceberg.writing import write_metadata
 store = Catalog(sys.argv[1]).table("bench.t").store
 files, partitions, rounds = map(int, sys.argv[2:])
-seconds = []
+seconds, elapsed = [], []
 for number in range(2, rounds + 3):
     snapshot, changes = iceberg.commit_changes(store, number, files, partitions)
-    started = time.perf_counter()
+    started, started_at = time.process_time(), time.perf_counter()
     assert write_metadata(store, snapshot, changes)
-    seconds.append(time.perf_counter() - started)
-print(json.dumps([sorted(seconds[1:]), own_peak()]))
+    seconds.append(time.process_time() - started)
+    elapsed.append(time.perf_counter() - started_at)
+print(json.dumps([sorted(seconds[1:]), seconds[0], min(elapsed[1:]), own_peak()]))
 """
 _BUILD = """
 import json, sys, time
@@ -42,9 +46,9 @@ from bench import iceberg
 from bench.harness import own_peak
 from lsm_core.iceberg.writing import write_metadata
 store, snapshot = iceberg.build(Path(sys.argv[1]), *map(int, sys.argv[2:]))
-started = time.perf_counter()
+started = time.process_time()
 assert write_metadata(store, snapshot)
-print(json.dumps([time.perf_counter() - started, own_peak()]))
+print(json.dumps([time.process_time() - started, own_peak()]))
 """
 
 
@@ -58,7 +62,7 @@ def build(warehouse: Path, files: int, partitions: int) -> tuple[TableStore, Sna
     schema = Schema(FIELDS, primary_keys=["dt", "k"], partition_keys=["dt"], options=options)
     store = catalog.create_table("bench.t", schema).store
     metas = []
-    for part in np.array_split(np.arange(files), MANIFESTS):
+    for part in np.array_split(np.arange(files), max(1, files // FILES_PER_MANIFEST)):
         metas += manifests.write_manifests(
             store,
             _last_level(
@@ -122,15 +126,17 @@ def run(files: int | None, rounds: int) -> list[Result]:
     for count, partitions in ((total, 1), (total // 10, 1), (total, 100)):
         with tempfile.TemporaryDirectory(prefix="dredge-bench-") as folder:
             built, build_peak = in_own_process(_BUILD, folder, str(count), str(partitions))
-            seconds, peaks[count, partitions] = in_own_process(
+            seconds, first, fastest, peaks[count, partitions] = in_own_process(
                 _PROGRAM, folder, str(count), str(partitions), str(rounds)
             )
         name = f"{CHANGED} of {count:,} files in {partitions} partition{'s' if partitions > 1 else ''}"
         limits = {"low": seconds[0], "high": seconds[-1]}
-        note = f"peak RSS {peaks[count, partitions]:.0f} MiB"
+        note = f"peak RSS {peaks[count, partitions]:.0f} MiB, fastest {fastest:.2f} s of wall-clock time"
         results.append(
             Result("iceberg", name, seconds[len(seconds) // 2], "s", TARGET_SECONDS, note=note, **limits).judged()
         )
+        note = "after which most entries are no longer new"
+        results.append(Result("iceberg", f"the first of these commits, {count:,} files", first, "s", None, note=note))
         note = f"peak RSS {build_peak:.0f} MiB"
         results.append(Result("iceberg", f"first metadata of {count:,} files", built, "s", None, note=note))
     ratio = peaks[total, 1] / peaks[total // 10, 1]

@@ -111,3 +111,22 @@ def partition_spec(schema: TableSchema) -> dict[str, Any]:
 def last_partition_id(schema: TableSchema) -> int:
     """Return the highest id of the partition fields; one below the first id for a table without partitions."""
     return FIRST_PARTITION_ID - 1 + len(schema.partition_keys)
+
+
+def is_same_schema(known: Any, current: Any) -> bool:
+    """Return whether two schemas define the same columns.
+
+    Whether elements and values of nested types are required is not compared: Paimon 1.4 writes it differently.
+
+    Args:
+        known: schema of older metadata.
+        current: schema with the same id, made of the table's schema.
+    """
+    return bool(_comparable(known) == _comparable(current))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        left_out = ("element-required", "value-required")
+        return {key: _comparable(part) for key, part in value.items() if key not in left_out}
+    return [_comparable(part) for part in value] if isinstance(value, list | tuple) else value

@@ -53,7 +53,13 @@ from lsm_core.iceberg.manifest_files import (
     may_have_partitions,
     mentions,
 )
-from lsm_core.iceberg.schemas import highest_field_id, iceberg_schema, last_partition_id, partition_spec
+from lsm_core.iceberg.schemas import (
+    highest_field_id,
+    iceberg_schema,
+    is_same_schema,
+    last_partition_id,
+    partition_spec,
+)
 from lsm_core.iceberg.settings import IcebergSettings, settings_of, writes_metadata
 from lsm_core.iceberg.state import (
     COMMIT_IDENTITY,
@@ -388,7 +394,7 @@ class _Publication:
                 current = iceberg_schema(self._schema_of(number))
             except CorruptFile as error:
                 return str(error)
-            if dict(known) != current:
+            if not is_same_schema(known, current):
                 return f"schema {number} was defined again"
         entry = base.current
         if self._schema.id < base.current_schema_id and entry is not None:

@@ -361,3 +361,14 @@ def test_a_repeated_commit_makes_up_for_missing_metadata(tmp_path: Path) -> None
     store.file_io.fails = False
     assert Committer(store, "user").commit(messages, commit_identifier=5).snapshot_ids == [2]
     assert [entry["snapshot-id"] for entry in assert_current(table)["snapshots"]] == [1, 2]
+
+
+def test_schemas_of_paimon_1_4_are_the_same_schemas() -> None:
+    inner = {"type": "list", "element-id": 9, "element-required": True, "element": "string"}
+    kind = {"type": "map", "key-id": 7, "key": "int", "value-id": 8, "value-required": False, "value": inner}
+    fields = [{"id": 0, "name": "m", "required": False, "type": kind}]
+    schema = {"type": "struct", "schema-id": 0, "fields": fields}
+    older = {**schema, "fields": [{**fields[0], "type": {**kind, "value": {**inner, "element-required": False}}}]}
+    assert is_same_schema(older, schema)
+    assert not is_same_schema({**schema, "fields": [{**fields[0], "required": True}]}, schema)
+    assert not is_same_schema({**schema, "fields": [{**fields[0], "name": "n"}]}, schema)
