@@ -23,6 +23,7 @@ from lsm_core.iceberg.manifest_files import (
     decode_manifest_list,
     encode_manifests,
 )
+from lsm_core.iceberg.schemas import is_same_schema
 from lsm_core.iceberg.writing import write_metadata
 from lsm_core.metadata import snapshots
 from lsm_core.storage import LocalFileIO
