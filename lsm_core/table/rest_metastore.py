@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lsm_core.errors import (
@@ -196,6 +196,8 @@ class RestMetastore:
             MetastoreFailed: the server names an unsafe folder.
         """
         table = self._look_up(name)
+        if table is None and name.branch != MAIN:
+            table = self._external_branch(name)
         if table is None:
             if not self.has_database(name.database):
                 known = ", ".join(self.databases()) or "none"
@@ -407,6 +409,16 @@ class RestMetastore:
             raise MetastoreFailed(self._client.address, f"its description of table {name} has no schemaId")
         path = checked_folder(answer.get("path"), f"table {name}", self._client.address)
         return ServedTable(str(answer.get("id") or ""), path, schema_id, answer.get("isExternal") is True)
+
+    def _external_branch(self, name: TableName) -> ServedTable | None:
+        """Return a branch of an external table, which only the table's folder knows, or None if there is none."""
+        plain = TableName.parse(name.plain)
+        table = self._look_up(plain)
+        if table is None or not table.is_external:
+            return None
+        self.require_folder(plain, table)
+        ids = list_schema_ids(self.file_io(plain, table), table.path, name.branch)
+        return replace(table, schema_id=ids[-1]) if ids else None
 
     def _names(self, member: str, *parts: str) -> Iterator[str]:
         for page in self._client.pages(member, *parts):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -577,3 +579,79 @@ def test_partitions_that_no_server_keeps_are_not_marked_there(house: Catalog) ->
     assert not list(Path(table.store.root).rglob("_SUCCESS"))
     with pytest.raises(UnsupportedFeature, match="catalog server"):
         table.store.publisher.mark_partitions_done([{"p": "1"}], "main")
+
+
+# -- external tables, plans in other processes, tags -----------------------------------------------------------------
+
+
+def test_external_tables_are_shared_and_not_deleted(house: Catalog, java_house: Java, tmp_path: Path) -> None:
+    """Clients publish the snapshots of an external table; the server has its name, its schema and its folder."""
+    outside = Catalog(tmp_path / "outside")
+    outside.create_database("other")
+    made = create(outside, "other.e")
+    made.write(ROWS)
+    root = Path(made.store.root)
+    fields = [{"id": 0, "name": "k", "type": "BIGINT NOT NULL"}, {"id": 1, "name": "v", "type": "STRING"}]
+    schema = {"fields": fields, "primaryKeys": ["k"], "options": {"bucket": "1", "path": str(root)}}
+    java_house("create", table="db.e", schema=schema)
+    assert house.list_tables("db") == ["e"]
+    table = house.table("db.e")
+    assert table.store.publisher is None and Path(table.store.root) == root
+    java_house("write", table="db.e", rows=[{"k": 9, "v": "java"}], compact="none")
+    table.write(pa.table({"k": pa.array([8], pa.int64()), "v": ["ours"]}))
+    assert table.compact(full=True).changed
+    assert [row["k"] for row in java_house("read", table="db.e")["rows"]] == [1, 2, 3, 8, 9]
+    table.create_tag("kept")
+    table.create_branch("dev", from_tag="kept").write(ROWS)
+    assert house.table("db.e$branch_dev").to_arrow().num_rows == 5
+    with pytest.raises(TableNotFound, match="branch_other"):
+        house.table("db.e$branch_other")
+    undone = table.apply(table.plan_maintenance("rollback", snapshot_id=2))
+    assert undone.trash_id, "a rollback of an external table has an undo, because the server takes no part in it"
+    with pytest.raises(InvalidOption, match="folder"):
+        create(house, "db.mine", path=str(tmp_path / "mine"))
+    house.rename_table("db.e", "db.f")
+    assert Path(house.table("db.f").store.root) == root
+    house.drop_table("db.f")
+    assert house.list_tables("db") == []
+    assert outside.table("other.e").to_arrow().num_rows == 4, "the server drops its entry only"
+
+
+def test_a_plan_of_one_process_is_applied_by_another(
+    house: Catalog, server: RestServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = create(house)
+    for _ in range(6):
+        table.write(ROWS)
+    place = ["-w", f"rest:{server.url}", "--catalog-option", f"warehouse={WAREHOUSE}"]
+
+    def dredge(*words: str) -> str:
+        run([*words, *place])
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    plan_hash = table.save_plan(table.plan_maintenance("compact"))
+    command = [sys.executable, "-m", "lsm_core.cli", "apply", "db.t", plan_hash, *place]
+    applied = subprocess.run(command, capture_output=True, text=True)
+    assert applied.returncode == 0 and "6 files in, 1 out" in applied.stdout, applied
+    for _ in range(6):
+        table.refresh().write(ROWS)
+    combined = house.plan_maintenance("db.*", ["compact"])
+    assert [item.table for item in combined.items] == ["db.t"]
+    for words in ("done: snapshot", "already applied"):
+        assert words in dredge("maintain", "--resume", combined.hash)
+    plan = table.refresh().plan_maintenance("expire_snapshots", retain_max=1, retain_min=1)
+    file = tmp_path / "plan.json"
+    file.write_text(plan.to_json())
+    assert TOKEN not in file.read_text()
+    house.drop_table("db.t")
+    fresh = create(house)
+    for _ in range(14):
+        fresh.write(ROWS)
+    assert "stale" in dredge("apply", "db.t", "--file", str(file))
+    assert len(house.table("db.t$snapshots").to_arrow()) == 14
+    later = house.plan_maintenance("db.*", ["compact"])
+    house.drop_table("db.t")
+    create(house).write(ROWS)
+    assert "no saved plan" in dredge("maintain", "--resume", later.hash)
+    assert len(house.table("db.t$snapshots").to_arrow()) == 1
