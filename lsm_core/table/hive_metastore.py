@@ -35,6 +35,7 @@ from lsm_core.errors import (
 from lsm_core.format.schema import TableSchema
 from lsm_core.locks.hive_client import CallUnknown, HiveClient, HiveRefusal
 from lsm_core.locks.hive_connection import system_user
+from lsm_core.locks.hive_lock import share_client
 from lsm_core.metadata import store as stores
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, file_io_for, inside_really, is_link, place_of
@@ -114,6 +115,7 @@ class HiveMetastore:
         self._ahead: dict[str, tuple[float, Table]] = {}
         self._has_local_timestamps: bool | None = None
         self.root = warehouse or client.address
+        share_client(client)
 
     @property
     def address(self) -> str:

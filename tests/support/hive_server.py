@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.peers import compiled, java_environment, missing, peer_module
+from tests.support.spark import JAVA_OPTIONS
 
-JAVA_FLAGS: Final = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Duser.timezone=UTC")
+JAVA_FLAGS: Final = ("-Xmx512m", "-Duser.timezone=UTC", *JAVA_OPTIONS.split())
 PACKAGES: Final = ("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent")
 """Packages of the Java runtime that Hive opens by reflection."""
 _CALL: Final = re.compile(rb"\x80\x01\x00\x01\x00\x00\x00.([A-Za-z_]+)", re.DOTALL)

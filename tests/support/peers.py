@@ -393,8 +393,11 @@ class SparkConnector:
     path. The Spark session of those tests is not touched.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
         """Start Spark.
+
+        Args:
+            settings: settings of Spark beside those of the tests.
 
         Raises:
             PeerMissing: the environment or the connector's jar is missing, or Spark does not start.
@@ -416,7 +419,7 @@ class SparkConnector:
                 str(driver),
                 str(jars[-1]),
                 self._folder.name,
-                *map("=".join, INTERPRETED.items()),
+                *map("=".join, {**INTERPRETED, **(settings or {})}.items()),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -441,8 +444,13 @@ class SparkConnector:
                 return answer
         raise SparkConnectorError(f"the process of Spark ended (code {self._process.wait(timeout=60)})")
 
-    def call(self, warehouse: Path, **command: Any) -> dict[str, Any]:
-        """Run ``sql``, or read ``table`` with ``options``; return the columns and rows. Raises SparkConnectorError."""
+    def call(self, warehouse: Path | str, **command: Any) -> dict[str, Any]:
+        """Run ``sql``, or read ``table`` with ``options``; return the columns and rows. Raises SparkConnectorError.
+
+        Args:
+            warehouse: the folder of the warehouse; "" for Spark's own catalog.
+            command: the command, with ``catalog_options`` for the first command of a warehouse.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**command, "warehouse": str(warehouse)}) + "\n")
         self._process.stdin.flush()

@@ -1,7 +1,8 @@
 """Driver inside .peers/paimon-spark: Spark SQL with Paimon's connector, one JSON command and one answer per line.
 
-A command has the warehouse's path and the text of one statement; a new warehouse becomes the current catalog. The
-answer has the columns and rows, or the error. Rows of an incremental read come from the data frame reader.
+A command has the warehouse's path ("" for Spark's own catalog), options of its catalog, and the text of one statement; a
+new warehouse becomes the current catalog. The answer has the columns and rows, or the error. Rows of an incremental
+read come from the data frame reader.
 """
 
 import datetime
@@ -34,20 +35,25 @@ class Driver:
         self.spark = spark
         self.catalogs = {}
 
-    def use(self, warehouse):
+    def use(self, warehouse, options):
         """Make the catalog of a warehouse the current one; it keeps no table in memory between statements."""
+        if not warehouse:
+            self.spark.catalog.setCurrentCatalog("spark_catalog")
+            return
         if warehouse not in self.catalogs:
             name = f"paimon{len(self.catalogs)}"
             prefix = f"spark.sql.catalog.{name}"
             self.spark.conf.set(prefix, "org.apache.paimon.spark.SparkCatalog")
             self.spark.conf.set(f"{prefix}.warehouse", warehouse)
             self.spark.conf.set(f"{prefix}.cache-enabled", "false")
+            for key, value in options.items():
+                self.spark.conf.set(f"{prefix}.{key}", value)
             self.catalogs[warehouse] = name
         self.spark.catalog.setCurrentCatalog(self.catalogs[warehouse])
 
     def run(self, command):
         """Run one command; return its columns and rows."""
-        self.use(command["warehouse"])
+        self.use(command["warehouse"], command.get("catalog_options", {}))
         if "sql" in command:
             frame = self.spark.sql(command["sql"])
         else:
