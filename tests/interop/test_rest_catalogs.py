@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -35,6 +36,7 @@ from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.names import TableName
 from lsm_core.table.rest_client import RestClient
 from lsm_core.table.schema_change import SchemaChange
+from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
 from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess
 from tests.support.rest_server import TOKEN, WAREHOUSE, Fault, FaultyProxy, RestServer, start_server
@@ -655,3 +657,38 @@ def test_a_plan_of_one_process_is_applied_by_another(
     create(house).write(ROWS)
     assert "no saved plan" in dredge("maintain", "--resume", later.hash)
     assert len(house.table("db.t$snapshots").to_arrow()) == 1
+
+
+def test_tags_are_the_same_for_the_server(house: Catalog, java_house: Java) -> None:
+    """Tags are files in the table's folder, as in Java, and the server's tag requests read and write these files."""
+    table = create(house)
+    table.write(ROWS)
+    table.create_tag("ours")
+    client, place = house._metastore._client, ("databases", "db", "tables", "t", "tags")
+    assert list(client.pages("tags", *place)) == [["ours"]]
+    assert client.get(*place, "ours")["snapshot"]["id"] == 1
+    client.post(b'{"tagName": "theirs", "snapshotId": 1, "timeRetained": null}', *place)
+    java_house("tag", name="java", snapshot=1)
+    assert sorted(table.refresh().tags()) == ["java", "ours", "theirs"]
+    table.write(ROWS)
+    table.refresh().expire_snapshots(retain_max=1, retain_min=1)
+    assert house.table("db.t").to_arrow(tag="theirs").num_rows == 3
+    table.delete_tag("theirs")
+    assert sorted(name for page in client.pages("tags", *place) for name in page) == ["java", "ours"]
+
+
+def test_system_tables_are_read_and_views_are_no_tables(house: Catalog) -> None:
+    table = create(house)
+    table.write(ROWS)
+    for system in set(SYSTEM_TABLES) - {"row_tracking"}:
+        assert house.table(f"db.t${system}").to_arrow().num_columns, system
+    for name in GLOBAL_TABLES:
+        assert house.table(f"sys.{name}").to_arrow().num_columns, name
+    schema = {"fields": [], "query": "SELECT 1", "dialects": {}, "comment": "", "options": {}}
+    body = {"identifier": {"database": "db", "object": "seen"}, "schema": schema}
+    house._metastore._client.post(json.dumps(body).encode(), "databases", "db", "views")
+    assert list(house._metastore._client.pages("views", "databases", "db", "views")) == [["seen"]]
+    assert house.list_tables("db") == ["t"]
+    with pytest.raises(TableNotFound, match="seen"):
+        house.table("db.seen")
+    assert house.drop_table("db.seen", ignore_if_not_exists=True) is False
