@@ -36,6 +36,7 @@ _ENTROPY_BITS: Final = 20
 _ENTROPY_FOLDERS: Final = ((0, 4), (4, 8), (8, 12), (12, 20))
 ENTROPY_DEPTH: Final = len(_ENTROPY_FOLDERS)
 """Number of folders between a bucket and its files with the strategy `entropy-inject`."""
+_ENTROPY: Final = re.compile(r"(?<=/)[01]{4}/[01]{4}/[01]{4}/[01]{8}$")
 ENTROPY_FOLDER: Final = re.compile("[01]{4}|[01]{8}")
 _MOST_CHECKED: Final = 100_000
 _WORD: Final = 0xFFFFFFFF
@@ -355,7 +356,8 @@ class ExternalPaths:
         if reason is not None or root is None:
             raise UnsupportedFeature(reason or path, self.table)
         clean = inside_really(root.folder, path, self._linkless)
-        self.require_no_table(root, clean.rpartition("/")[0], file_io)
+        # An object store would be asked for each of the folders that only this strategy creates.
+        self.require_no_table(root, _ENTROPY.sub("", clean.rpartition("/")[0]), file_io)
         return PathBelow.of(root.folder, clean)
 
     def may_delete(self, external_path: str) -> bool:
@@ -384,6 +386,7 @@ class ExternalPaths:
         Raises:
             CorruptFile: the folder, or one between it and the root, has schema files.
         """
+        folder = folder.rstrip("/")
         while root.contains(folder):
             key = (root.folder, f"{folder}/schema")
             if key not in self._linkless:
@@ -424,16 +427,16 @@ class ExternalPaths:
         return self._targets
 
     def refusals(self) -> Iterator[str]:
-        """Yield why new files cannot be written to external paths; only names are compared.
-
-        Raises:
-            InvalidOption: the strategy and its options contradict each other.
-        """
-        if self.takes_new_files:
-            for path in self.targets()[0]:
-                reason = self.describe_refusal(path.folder, writing=True)
-                if reason is not None:
-                    yield reason
+        """Yield why new files cannot be written to external paths; only names are compared."""
+        try:
+            paths = self.targets()[0] if self.takes_new_files else ()
+        except InvalidOption as error:
+            yield str(error)
+            return
+        for path in paths:
+            reason = self.describe_refusal(path.folder, writing=True)
+            if reason is not None:
+                yield reason
 
     def choose(self, bucket_folder: str, name: str, file_io: FileIO) -> tuple[str, str]:
         """Return the path of a new file, and the external path to record in its manifest entry.
@@ -459,9 +462,11 @@ class ExternalPaths:
             raise UnsupportedFeature(reason, self.table)
         parts = [bucket_folder, entropy_folders(name)] if self.strategy == "entropy-inject" else [bucket_folder]
         below = "/".join([*parts, name])
-        target = f"{path.folder.rstrip('/')}/{below}"
-        self.deletable(target, file_io)
-        return target, f"{path.address.rstrip('/')}/{below}"
+        root = self.permission(path.folder)
+        assert root is not None
+        target = inside_really(root.folder, f"{path.folder.rstrip('/')}/{below}", self._linkless)
+        self.require_no_table(root, path.folder, file_io)
+        return str(target), f"{path.address.rstrip('/')}/{below}"
 
     def bucket_folders(self, bucket_folder: str) -> list[str]:
         """Return the folders of a bucket in the declared external paths that the operator allows for writing.

@@ -49,9 +49,12 @@ _HISTORIES = int(os.environ.get("DREDGE_EXTERNAL_HISTORIES", "9"))
 _SEED = int(os.environ.get("DREDGE_EXTERNAL_SEED", "0"))
 
 
-@pytest.fixture(scope="module", params=sample(VERSIONS, lambda version: version == "2.1-SNAPSHOT"))
+@pytest.fixture(scope="module", params=sample(["session", *VERSIONS[1:]], lambda version: version == "session"))
 def java(request: pytest.FixtureRequest) -> Iterator[JavaPaimon]:
-    """The running JVM of one version."""
+    """The running JVM of one version; "session" is that of other tests."""
+    if request.param == "session":
+        yield request.getfixturevalue("java_session")
+        return
     try:
         peer = JavaPaimon(request.param)
     except peer_module().PeerMissing as error:

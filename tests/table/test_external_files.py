@@ -19,6 +19,7 @@ from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.metadata import manifests
 from lsm_core.options import EXTERNAL_ROOTS
 from tests.maintenance.tables import NOW, content, referenced
+from tests.support.s3_server import S3Server
 from tests.table.test_imported_files import imported
 
 _DAY = 86_400_000
@@ -247,6 +248,37 @@ def test_another_tables_place_is_not_cleaned(tmp_path: Path) -> None:
     assert {Path(path).name for path in files_in(tmp_path / "ext")} == {
         name for name in referenced(tables[1]) if name.startswith("data-")
     }
+
+
+def test_external_paths_in_an_object_store(s3: S3Server) -> None:
+    """A table in one bucket, with its files in another."""
+    place = f"{s3.bucket()}/ext/t"
+    options = {**s3.options, "dredge.external-roots": f"{place}:rw"}
+    catalog = Catalog(f"{s3.bucket()}/house", options, clock=FixedClock(NOW))
+    catalog.create_database("db")
+    given = {
+        "bucket": "-1",
+        "data-file.external-paths": place,
+        "data-file.external-paths.strategy": "entropy-inject",
+    }
+    table = catalog.create_table("db.t", Schema(pa.schema([("k", pa.int64())]), options=given))
+    for number in range(3):
+        table.write(pa.table({"k": [number]}))
+    table.compact(full=True)
+    paths = catalog.table("db.t$files").to_arrow()["file_path"].to_pylist()
+    assert len(paths) == 1 and paths[0].startswith(f"{place}/bucket-0/")
+    stored = table.store.file_io
+    folder = paths[0].rpartition("/")[0]
+    assert [status.path for status in stored.list_dir(folder)] == paths
+    expire(table)
+    assert content(table) == [(0,), (1,), (2,)]
+    with pytest.raises(UnsupportedFeature, match=EXTERNAL_ROOTS):
+        Catalog(catalog.root, s3.options).table("db.t").to_arrow()
+    local = {**given, "data-file.external-paths": "file:///tmp/ext", "data-file.external-paths.strategy": "round-robin"}
+    with pytest.raises(UnsupportedFeature, match="another kind of storage"):
+        catalog.create_table("db.u", Schema(pa.schema([("k", pa.int64())]), options=local))
+    catalog.drop_table("db.t")
+    assert not stored.exists(paths[0])
 
 
 # -- imported files ------------------------------------------------------------------------------------------------------
