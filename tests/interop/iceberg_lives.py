@@ -18,7 +18,7 @@ from lsm_core.storage import LocalFileIO
 from lsm_core.types import DataType, TypeRoot
 from tests.interop.schema_twins import as_change
 from tests.interop.values import Limits, Value, anything, canonical, difference, rows_of_arrow, table_of
-from tests.support.peers import IcebergReaders
+from tests.support.peers import IcebergReaders, refusal_of
 
 Java = Callable[..., dict[str, Any]]
 Rows = list[str]
@@ -292,7 +292,7 @@ class IcebergLife:
             steps.append((1, self.drop_partition))
         if "dredge" in self.writers and not self.kind.vectors:
             steps.append((1, self.change_rows))
-        if self.writers == ("dredge",) or (self.replaces_after_rollback and self.options[RETAINED] != "4"):
+        if "dredge" in self.writers or (self.replaces_after_rollback and self.options[RETAINED] != "4"):
             steps.append((1, self.rollback))
         weights, actions = zip(*steps, strict=True)
         self.random.choices(actions, weights)[0](who)
@@ -345,7 +345,8 @@ class IcebergLife:
         full = self.random.random() < 0.6
         self.story.append(f"{who} compacts, full={full}")
         if who == "java":
-            self.call("compact", full=full)
+            refusal = refusal_of(lambda: self.call("compact", full=full))
+            assert not refusal or "EndOfScanException" in refusal, refusal  # of a table without rows
         else:
             self.table.compact(full=full)
         if full:
@@ -436,6 +437,8 @@ class IcebergLife:
         if not older:
             return
         target = self.random.choice(older)
+        if not self.replaces_after_rollback or self.options[RETAINED] == "4":
+            who = "dredge"  # Java's next commit finds the metadata of the snapshots that are gone, or lost manifests
         self.story.append(f"{who} rolls back to {target}")
         self.rolled_back = self.repaired = True
         if who == "java":
@@ -516,7 +519,8 @@ class IcebergLife:
             return
         value = self.random.choice(chosen)
         condition = f"{column} == {literal(value, version.types[column])}"
-        found = iceberg_rows(self.readers.read(self.folder, condition=condition), version.types)
+        read = self.readers.read(self.folder, snapshot_id=snapshot_id, condition=condition)
+        found = iceberg_rows(read, version.types)
         expected = [row for row in rows if json.loads(row)[column] == value]
         assert found == expected, f"pyiceberg with {condition}: " + difference(found, expected)
 

@@ -95,22 +95,32 @@ def live_all(seeds: range, version: str, warehouse: Path, java: Java, readers: I
     assert not failures, f"{len(failures)} of {len(seeds)} tables failed:\n" + "\n\n".join(failures[:3])
 
 
-def test_a_sample_of_javas_tables(tmp_path: Path, java: Java, iceberg: IcebergReaders) -> None:
-    live_all(range(FIRST, FIRST + 1), java_paimon(), tmp_path, java, iceberg, "java")
+def test_a_sample_of_random_tables(tmp_path: Path, java: Java, iceberg: IcebergReaders) -> None:
+    for number, writers in enumerate([("java", "dredge"), ("dredge",)]):
+        first = FIRST + number
+        live_all(range(first, first + 1), java_paimon(), tmp_path, java, iceberg, *writers)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_javas_tables_at_every_step(
-    version: str, tmp_path: Path, start_java: Callable[[str], JavaPaimon], iceberg: IcebergReaders
+@pytest.mark.parametrize("writers", [("java",), ("java", "dredge"), ("dredge",)], ids="+".join)
+def test_random_tables_at_every_step(
+    writers: tuple[str, ...],
+    version: str,
+    tmp_path: Path,
+    start_java: Callable[[str], JavaPaimon],
+    iceberg: IcebergReaders,
 ) -> None:
     peer = start_java(version)
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:
         return dict(peer.call(op, warehouse=str(tmp_path), **arguments))
 
-    live_all(range(FIRST, FIRST + LIVES // 3), version, tmp_path, call, iceberg, "java")
+    count = LIVES if "dredge" in writers else LIVES // 3
+    share = -(-count // len(VERSIONS))
+    first = FIRST + VERSIONS.index(version) * share
+    live_all(range(first, first + share), version, tmp_path, call, iceberg, *writers)
 
 
 # -- deletion vectors ------------------------------------------------------------------------------------------------
