@@ -29,6 +29,7 @@ COS_DOMAIN = "fs.cosn.bucket.endpoint_suffix"
 COS_HTTPS = "fs.cosn.useHttps"
 GS_ENDPOINT = "fs.gs.storage.root.url"
 HADOOP_CONF = "hadoop-conf-dir"
+DEFAULT_FS = "fs.defaultFS"
 EXCLUSIVE_CREATE = "dredge.exclusive-create"
 STORAGE_OPTIONS = (
     S3_ENDPOINT,
@@ -44,6 +45,7 @@ STORAGE_OPTIONS = (
     COS_HTTPS,
     GS_ENDPOINT,
     HADOOP_CONF,
+    DEFAULT_FS,
     EXCLUSIVE_CREATE,
 )
 """Options of a catalog for access to its object store; none of them is secret."""
@@ -93,6 +95,7 @@ _KEYS = (
     Key(COS_HTTPS, BOOL),
     Key(GS_ENDPOINT, TEXT),
     Key(HADOOP_CONF, TEXT),
+    Key(DEFAULT_FS, TEXT),
     Key(EXCLUSIVE_CREATE, TEXT),
     Key(EXTERNAL_ROOTS_OPTION, TEXT),
 )

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
+from lsm_core.storage.hdfs_clusters import require_known_cluster
 from lsm_core.storage.local_file_io import LocalFileIO
 from lsm_core.storage.safe_paths import place_of
 from lsm_core.storage.store_keys import KeySource
@@ -28,6 +29,7 @@ def file_io_for(
     *,
     escaped: bool = True,
     keys: KeySource | None = None,
+    from_server: bool = False,
 ) -> tuple[FileIO, str]:
     """Return the FileIO and the root path of a warehouse.
 
@@ -37,6 +39,8 @@ def file_io_for(
         escaped: whether ``%XX`` in a ``file:`` address encodes a character. Pass False for addresses that Paimon
             stores, because names of partition directories contain ``%XX``.
         keys: source of the object store's access keys, or None for keys from the environment.
+        from_server: whether a catalog server named the address, so that its HDFS cluster must be one that the
+            operator's configuration names.
 
     Returns:
         The FileIO, and an absolute path or the address.
@@ -46,6 +50,7 @@ def file_io_for(
             ``file:`` address on a different host.
         InvalidOption: the address is blank; an object store's address has no bucket, contains a secret, or has the
             parts ``.`` or ``..``; or a setting of the store is invalid.
+        StorageRefused: a catalog server named an unknown HDFS cluster.
     """
     text = os.fspath(url)
     if not text.strip():
@@ -64,6 +69,8 @@ def file_io_for(
         from lsm_core.storage.hdfs_file_io import HdfsFileIO  # imported late, as its library is optional
 
         address = _address(scheme, text)
+        if from_server:
+            require_known_cluster(address, options or {}, os.environ)
         return HdfsFileIO(place_of(address), options), address
     if scheme != "file":
         accepted = ", ".join(f"{scheme_name}://" for scheme_name in ("file", *OBJECT_STORES, HDFS))

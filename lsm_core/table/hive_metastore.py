@@ -249,7 +249,8 @@ class HiveMetastore:
 
     def folder_io(self, path: str) -> FileIO:
         """Return access to the files of a folder. Raises UnsupportedFeature if its storage is not offered."""
-        return file_io_for(path, self._storage, escaped=False)[0]
+        is_elsewhere = place_of(path) != place_of(self.warehouse)
+        return file_io_for(path, self._storage, escaped=False, from_server=is_elsewhere)[0]
 
     def folder(self, name: TableName) -> tuple[FileIO, str, None]:
         """Return access to the files of a table, and its folder; clients publish its snapshots.

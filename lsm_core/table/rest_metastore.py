@@ -217,7 +217,7 @@ class RestMetastore:
         if place_of(table.path) and self._client.settings.get(_DATA_TOKEN, "").lower() == "true":
             keys = ServedKeys(self._client, name.database, name.table, table.id, table.path.partition(":")[0])
             keys.keys()  # here an error keeps its type, which the store's threads lose
-        return file_io_for(table.path, self._storage, escaped=False, keys=keys)[0]
+        return file_io_for(table.path, self._storage, escaped=False, keys=keys, from_server=True)[0]
 
     def publisher(self, name: TableName, table: ServedTable) -> SnapshotPublisher | None:
         """Return the publisher of a table's snapshots, or None for an external table, whose clients publish."""
@@ -246,7 +246,7 @@ class RestMetastore:
 
     def folder_io(self, path: str) -> FileIO:
         """Return access to a folder with the keys of this process. Raises UnsupportedFeature."""
-        return file_io_for(path, self._storage, escaped=False)[0]
+        return file_io_for(path, self._storage, escaped=False, from_server=True)[0]
 
     def require_folder(self, name: TableName, table: ServedTable, branch: str = MAIN) -> None:
         """Check that the folder that the server names is a table with the schema that the server names.

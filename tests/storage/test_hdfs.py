@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,6 +104,32 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(UnsupportedFeature, match=r"pip install 'dredge\[hdfs\]'"):
         file_io_for(f"{PLACE}/house")
+
+
+_CONFIGURATION = "<configuration><property><name>{}</name><value>{}</value></property></configuration>"
+
+
+def test_a_catalog_server_names_no_cluster_that_the_operator_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "HADOOP_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        StorageRefused, match=r"known: none\); set the catalog option fs\.defaultFS, or hadoop-conf-dir"
+    ):
+        file_io_for("hdfs://evil:8020/t", from_server=True)
+    options = {"fs.defaultFS": "hdfs://name-node:8020/", "hadoop-conf-dir": str(tmp_path)}
+    (tmp_path / "core-site.xml").write_text(_CONFIGURATION.format("fs.defaultFS", "hdfs://other"))
+    (tmp_path / "hdfs-site.xml").write_text(_CONFIGURATION.format("dfs.nameservices", "prod, dr"))
+    for place in ("hdfs://name-node:8020", "hdfs://other", "hdfs://prod", "hdfs://dr"):
+        assert file_io_for(f"{place}/t", options, from_server=True)[1] == f"{place}/t"
+    with pytest.raises(StorageRefused, match="known: hdfs://dr, hdfs://name-node:8020, hdfs://other, hdfs://prod"):
+        file_io_for("hdfs://name-node:9000/t", options, from_server=True)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert file_io_for("hdfs://prod/t", from_server=True)[1] == "hdfs://prod/t"
+    (tmp_path / "core-site.xml").write_text("<configuration>")
+    with pytest.raises(InvalidOption, match=r"hadoop-conf-dir.*a valid core-site\.xml"):
+        file_io_for("hdfs://prod/t", from_server=True)
 
 
 # -- publishing --------------------------------------------------------------------------------------------------------
