@@ -276,7 +276,9 @@ class _Publication:
             earlier = [version for version in versions if version < snapshot.id]
             identity = identity.after(self._metadata(earlier[-1]) if earlier else None)
         try:
-            metadata, expired = self._content(base, identity, entries, is_head, versions)
+            abandoned = self._metadata(newest) if newest > snapshot.id and is_head else None
+            returned = None if abandoned is None else self._returned(abandoned)
+            metadata, expired = returned or self._content(base, identity, entries, is_head, versions)
             if metadata is None:
                 return False
             self._put(metadata, rebuilds=rebuilds)
@@ -338,6 +340,30 @@ class _Publication:
         if not is_head:
             return None, []
         return self._rebuilt(identity), self._replaced_files(versions)
+
+    def _returned(self, abandoned: TableMetadata) -> tuple[TableMetadata, list[str]] | None:
+        """Return abandoned metadata as it was at the snapshot, after a rollback to it, and the files that it lost.
+
+        Returns:
+            None if the abandoned metadata does not list the snapshot, or cannot be continued.
+        """
+        kept = tuple(entry for entry in abandoned.snapshots if entry.snapshot_id <= self._snapshot.id)
+        if not kept or not kept[-1].is_of(self._snapshot) or COMMIT_IDENTITY not in kept[-1].summary:
+            return None
+        metadata = replace(abandoned, snapshots=kept, current_snapshot_id=self._snapshot.id)
+        if self._why_not_extended(metadata):
+            return None
+        self._address = abandoned.location.rstrip("/")
+        files: set[str] = set()
+        needed: set[str] = set()
+        try:
+            for entry in abandoned.snapshots:
+                names = [entry.manifest_list, *(manifest.name for manifest in self._list(entry.manifest_list))]
+                (needed if entry.snapshot_id <= self._snapshot.id else files).update(names)
+        except (CorruptFile, FileNotFoundError) as error:
+            _LOG.warning("table %s: Iceberg metadata is not used: %s", self._store.name, error)
+            return None
+        return replace(metadata, refs=self._refs(kept, abandoned)), sorted(files - needed)
 
     def _missed_entries(self, base: TableMetadata) -> list[pa.Table] | str:
         """Return the changes of the snapshots between the base and the new one, or why they are unknown."""

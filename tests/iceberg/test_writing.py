@@ -373,3 +373,22 @@ def test_schemas_of_paimon_1_4_are_the_same_schemas() -> None:
     assert is_same_schema(older, schema)
     assert not is_same_schema({**schema, "fields": [{**fields[0], "required": True}]}, schema)
     assert not is_same_schema({**schema, "fields": [{**fields[0], "name": "n"}]}, schema)
+
+
+def test_metadata_returns_to_an_older_snapshot(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    for number in range(4):
+        table.write(rows([number]))
+    table.create_tag("third", 3)
+    table.create_tag("second", 2)
+    before = assert_current(table)
+    store = table.store
+    for number in (3, 4):
+        store.delete(store.snapshot_path(number))
+    snapshots.point_latest(store)
+    assert write_metadata(store, snapshots.read(store, 2))
+    after = assert_current(table)
+    assert (after["table-uuid"], after["snapshots"]) == (before["table-uuid"], before["snapshots"][:2])
+    assert list(after["refs"]) == ["second"]
+    table.write(rows([9]))
+    assert [entry["snapshot-id"] for entry in assert_current(table)["snapshots"]] == [1, 2, 3]
