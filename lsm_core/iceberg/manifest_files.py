@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array, one_array
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, InvalidData
 from lsm_core.format import avro
 from lsm_core.format.schema import TableSchema
 from lsm_core.iceberg.manifest_entries import EntryStatus, entry_schema
 from lsm_core.iceberg.schemas import FIRST_PARTITION_ID, SPEC_ID
 from lsm_core.iceberg.single_values import decode_values, encode_values
+from lsm_core.storage import check_name
 from lsm_core.types import TypeRoot, to_arrow
 
 _BLOCK_BYTES: Final = 1 << 16
@@ -361,7 +362,7 @@ def decode_manifest(data: bytes, path: str, table: TableSchema, manifest: Iceber
         members |= {name: one_array(raw.column(name)) for name in target.names[:4]}
         columns = [_column(members, target.field(name), count) for name in target.names]
         entries = pa.Table.from_arrays(columns, schema=target)
-    except (KeyError, ValueError, pa.ArrowException) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise CorruptFile(path, f"not a manifest of this table: {error}") from error
     return _inherit(entries, manifest, path)
 
@@ -530,8 +531,6 @@ def decode_manifest_list(data: bytes, path: str) -> list[IcebergManifest]:
 
 
 def _manifest(row: Mapping[str, Any], path: str) -> IcebergManifest:
-    from lsm_core.storage import check_name
-
     try:
         name = check_name(row["manifest_path"].rpartition("/")[2], subject="name of a manifest")
         partitions = tuple(
@@ -549,11 +548,11 @@ def _manifest(row: Mapping[str, Any], path: str) -> IcebergManifest:
         )
         if row["partition_spec_id"] != SPEC_ID:
             raise ValueError(f"a manifest has the partition spec {row['partition_spec_id']}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        counts = (manifest.live_files, manifest.deleted_files, manifest.live_rows, manifest.deleted_rows)
+        if min(manifest.length, *counts) < 0:
+            raise ValueError(f"a count of manifest {name} is negative")
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidData) as error:
         raise CorruptFile(path, f"not a manifest list of a Paimon table: {error}") from error
-    counts = (manifest.length, manifest.live_files, manifest.deleted_files, manifest.live_rows, manifest.deleted_rows)
-    if min(counts) < 0:
-        raise CorruptFile(path, f"a count of manifest {name} is negative")
     return manifest
 
 

@@ -93,6 +93,11 @@ _OWN_FILE: Final = re.compile(
     r"v[0-9]{1,19}\.metadata\.json|version-hint\.text|retire-pending|snap-[0-9]+-[0-9a-f-]{36}\.avro"
     r"|[0-9a-f-]{36}-m[0-9]+\.avro"
 )
+_DAMAGED: Final = (
+    *(CorruptFile, FileNotFoundError, pa.ArrowException),
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError),
+)
+"""Errors of files that the metadata names: it is then built from the snapshot, whatever their damage."""
 _SCHEME: Final = re.compile(r"^file:(?://)?(?=/)")
 
 
@@ -330,8 +335,8 @@ class _Publication:
             if not isinstance(missed, str) and not reason:
                 try:
                     return self._extended(base, identity, [*missed, entries])
-                except (CorruptFile, FileNotFoundError) as error:
-                    reason = str(error)
+                except _DAMAGED as error:
+                    reason = f"{type(error).__name__}: {error}"
                     self._delete(self._written)
                     self._written.clear()
             _LOG.info(
