@@ -281,7 +281,8 @@ class _Publication:
             earlier = [version for version in versions if version < snapshot.id]
             identity = identity.after(self._metadata(earlier[-1]) if earlier else None)
         try:
-            abandoned = self._metadata(newest) if newest > snapshot.id and is_head else None
+            goes_back = newest > snapshot.id and is_head and not rebuilds
+            abandoned = self._metadata(newest) if goes_back else None
             returned = None if abandoned is None else self._returned(abandoned)
             metadata, expired = returned or self._content(base, identity, entries, is_head, versions)
             if metadata is None:
@@ -884,10 +885,10 @@ class _Publication:
         return files
 
     def _replaced_files(self, versions: Sequence[int]) -> list[str]:
-        """Return the manifests and lists that the metadata of earlier snapshots needs, which new metadata replaces."""
+        """Return the manifests and lists that only existing metadata needs, all of which new metadata replaces."""
         files: set[str] = set()
         for version in versions:
-            earlier = self._metadata(version) if version <= self._snapshot.id else None
+            earlier = self._metadata(version)
             for entry in earlier.snapshots if earlier is not None else ():
                 if entry.manifest_list in files:
                     continue
