@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lsm_core.iceberg.freshness import NEEDS_WRITING, read_view
+from lsm_core.iceberg.freshness import NEEDS_WRITING, IcebergCondition, read_view
 from lsm_core.iceberg.settings import writes_metadata
 from lsm_core.iceberg.writing import write_metadata
 from lsm_core.metadata import snapshots
@@ -36,7 +36,8 @@ def bring_up_to_date(store: TableStore, *, drops_older: bool = False) -> bool:
     view = None if newest is None else read_view(store, newest)
     if newest is None or view is None or not (drops_older or view.condition in NEEDS_WRITING):
         return False
-    return write_metadata(store, newest, keeps_table=True, rebuilds=drops_older)
+    rebuilds = drops_older or view.condition is IcebergCondition.MOVED
+    return write_metadata(store, newest, keeps_table=True, rebuilds=rebuilds)
 
 
 def publish_history(store: TableStore) -> None:

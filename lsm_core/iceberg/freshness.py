@@ -22,6 +22,7 @@ from lsm_core.iceberg.state import (
     catalog_folder,
     commit_identity,
     current_version,
+    is_moved,
     metadata_folder,
     read_state,
     storage_of,
@@ -46,6 +47,8 @@ class IcebergCondition(StrEnum):
     """There is no metadata yet: no commit has written any since the option was turned on."""
     REPLACED = "replaced"
     """Iceberg readers see a snapshot that a rollback, undo or fast-forward has taken back."""
+    MOVED = "moved"
+    """The metadata names files in the directory that the table had before it was renamed or copied."""
     UNREADABLE = "unreadable"
     """The current metadata file is damaged."""
     LEFT_OVER = "left over"
@@ -57,6 +60,7 @@ NEEDS_WRITING: Final = frozenset(
         IcebergCondition.BEHIND,
         IcebergCondition.MISSING,
         IcebergCondition.REPLACED,
+        IcebergCondition.MOVED,
         IcebergCondition.UNREADABLE,
     }
 )
@@ -97,6 +101,9 @@ class IcebergView:
             IcebergCondition.REPLACED: (
                 f"Iceberg metadata names {shown}, which a rollback or fast-forward has taken back; the newest is "
                 f"{self.newest}"
+            ),
+            IcebergCondition.MOVED: (
+                f"Iceberg metadata in {self.folder} names files in another directory: the table was renamed or copied"
             ),
             IcebergCondition.UNREADABLE: f"the Iceberg metadata is damaged: {self.error}",
             IcebergCondition.LEFT_OVER: (
@@ -154,6 +161,8 @@ def read_view(store: TableStore, newest: Snapshot | None = None) -> IcebergView 
 def _condition(store: TableStore, state: IcebergState, newest: Snapshot) -> IcebergCondition:
     current = state.current
     assert current is not None
+    if is_moved(state, store.root):
+        return IcebergCondition.MOVED
     if current.snapshot_id > newest.id:
         return IcebergCondition.REPLACED
     is_newest = current.snapshot_id == newest.id

@@ -33,6 +33,7 @@ HOLDER_KIND: Final = "iceberg"
 """Kind of the hold of Iceberg metadata among the holders of a table's files."""
 _VERSION_FILE = re.compile(r"v([1-9][0-9]{0,18})\.metadata\.json")
 _HINT_TEXT = re.compile(rb"[1-9][0-9]{0,18}")
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:(//)?")
 _DATABASE_SUFFIX: Final = ".db"
 _MAX_TEXT: Final = 4096
 _MAIN: Final = "main"
@@ -90,6 +91,7 @@ class IcebergState:
         snapshots: snapshots in the order of the file.
         refs: snapshot id of each ref (tag or branch), by name.
         last_updated_ms: time at which the file was written (epoch ms).
+        location: address of the table's directory at that time, "" if the file has none. It is only compared.
     """
 
     path: str
@@ -101,6 +103,7 @@ class IcebergState:
     snapshots: tuple[IcebergSnapshot, ...]
     refs: Mapping[str, int]
     last_updated_ms: int
+    location: str = ""
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
@@ -306,6 +309,7 @@ def decode_state(data: bytes, path: str, version: int, hint: int | None = None) 
         snapshots=snapshots,
         refs=_refs(members, path),
         last_updated_ms=reader.integer("last-updated-ms"),
+        location=_bounded(reader.optional_text("location") or "", path, "location"),
     )
 
 
@@ -355,6 +359,19 @@ def commit_identity(snapshot: Snapshot) -> str:
     if snapshot.uuid is not None:
         return snapshot.uuid
     return f"{snapshot.commit_user}:{snapshot.commit_identifier}:{snapshot.time_millis}"
+
+
+def is_moved(state: IcebergState, root: str) -> bool:
+    """Return whether the metadata was written for a table in another directory, as before a rename.
+
+    Schemes are ignored, because engines may reach one store by several, such as s3 and s3a.
+
+    Args:
+        state: the metadata.
+        root: the table's directory.
+    """
+    before, now = (_SCHEME.sub("", place).rstrip("/") for place in (state.location, root))
+    return bool(before) and before != now
 
 
 def describes(state: IcebergState, snapshot: Snapshot) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import one_array
-from lsm_core.errors import CorruptFile
+from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format import avro
-from lsm_core.iceberg.state import decode_state, list_versions, version_path
+from lsm_core.iceberg.state import VERSION_HINT, catalog_folder, decode_state, list_versions, version_path, warehouse_of
 from lsm_core.maintenance.file_allowlist import KINDS, FileKind, OwnFiles, Place, is_absolute
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import FileIO, PathBelow, inside_really
 
+_LOG = logging.getLogger(__name__)
 _PATH = "manifest_path"
 
 
@@ -54,6 +57,46 @@ def iceberg_names(store: TableStore, searched: pa.Array) -> Iterator[tuple[int, 
             parts += [_names_in(store, f"{folder}/{name}") for name in lists]
             named = pa.concat_arrays(parts)
             yield version, named.filter(pc.is_in(named, value_set=wanted)).to_pylist()
+
+
+def outside_folder(store: TableStore) -> str | None:
+    """Return the folder of the table's metadata in the warehouse of an Iceberg Hadoop catalog.
+
+    Args:
+        store: the table.
+
+    Returns:
+        The folder, by any of the table's schemas; None if it never published metadata there.
+
+    Raises:
+        CorruptFile: a schema cannot be read.
+    """
+    return next(filter(is_absolute, OwnFiles.of(store).iceberg), None)
+
+
+def delete_outside_folder(file_io: FileIO, root: str) -> bool:
+    """Delete the metadata of a dropped or renamed table in the warehouse of an Iceberg Hadoop catalog.
+
+    A failure is logged: the table itself is removed already, and a new table of its name replaces the metadata.
+
+    Args:
+        file_io: access to the files.
+        root: directory that the table had.
+
+    Returns:
+        Whether the folder existed and was deleted.
+    """
+    folder, warehouse = catalog_folder(root), warehouse_of(root)
+    if folder is None or warehouse is None:
+        return False
+    try:
+        inside_really(warehouse, f"{folder}/{VERSION_HINT}")  # no link may lead the deletion elsewhere
+        deleted = file_io.delete_dir(PathBelow.of(warehouse, folder))
+        file_io.delete_empty_dir(PathBelow.of(warehouse, folder.rpartition("/")[0]))
+    except (OSError, DredgeError) as error:
+        _LOG.warning("Iceberg metadata in %s was not deleted: %s", folder, error)
+        return False
+    return deleted
 
 
 def _names_in(store: TableStore, path: str) -> pa.Array:

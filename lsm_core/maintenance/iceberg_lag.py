@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from lsm_core.clock import utc_text
 from lsm_core.format.snapshot import Snapshot
@@ -16,6 +17,15 @@ from lsm_core.iceberg.freshness import NEEDS_WRITING, IcebergCondition, IcebergV
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.observe import BucketHealth
 from lsm_core.metadata.store import TableStore
+
+_WRONG: Final = frozenset(
+    {
+        IcebergCondition.REPLACED,
+        IcebergCondition.MOVED,
+        IcebergCondition.UNREADABLE,
+        IcebergCondition.LEFT_OVER,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -40,9 +50,8 @@ class IcebergLag:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether readers see rows that the table no longer has, or nothing at all because metadata is damaged."""
-        wrong = {IcebergCondition.REPLACED, IcebergCondition.UNREADABLE, IcebergCondition.LEFT_OVER}
-        return self.view.condition in wrong
+        """Whether readers see rows that the table no longer has, or fail because of the metadata."""
+        return self.view.condition in _WRONG
 
     @property
     def needs_writing(self) -> bool:

@@ -18,6 +18,7 @@ from lsm_core.errors import (
     CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
+    DredgeError,
     InvalidOption,
     StorageRefused,
     TableExists,
@@ -195,9 +196,11 @@ class Catalog:
             _refuse_link(link, "remove")
         with ExitStack() as stack:
             outside = self._files_outside([f"{name}.{table}" for table in tables], stack)
+            published = self._published_outside([f"{name}.{table}" for table in tables])
             self._metastore.remove_database(name)
             for files in outside:
                 files.delete()
+            self._delete_published(published)
         return True
 
     # -- tables ----------------------------------------------------------------------------------------------------
@@ -581,7 +584,7 @@ class Catalog:
         return maintain_tables(self, planned, approved_by, tell, rules)
 
     def drop_table(self, name: str, ignore_if_not_exists: bool = False) -> bool:
-        """Delete a table, everything below its directory, and its files in the external paths that it declares.
+        """Delete a table, everything below its directory, its Iceberg metadata, and its files in external paths.
 
         Files in external paths that the operator allows for reading only stay, as do imported files.
 
@@ -602,11 +605,32 @@ class Catalog:
             return False
         _refuse_link(path, "remove")
         with ExitStack() as stack:
-            outside = self._files_outside([name], stack)
+            outside, published = self._files_outside([name], stack), self._published_outside([name])
             self._metastore.remove_table(TableName.parse(name))
             for files in outside:
                 files.delete()
+            self._delete_published(published)
         return True
+
+    def _published_outside(self, names: Sequence[str]) -> list[str]:
+        """Return the directories of those tables whose Iceberg metadata is in the warehouse of a Hadoop catalog."""
+        from lsm_core.maintenance.iceberg_files import outside_folder
+
+        roots: list[str] = []
+        for name in names:
+            try:
+                store = self.store_as_stored(name)
+                roots += [] if outside_folder(store) is None else [store.root]
+            except (CorruptFile, TableNotFound, InvalidOption):  # a damaged table can be dropped
+                continue
+        return roots
+
+    def _delete_published(self, roots: Sequence[str]) -> None:
+        """Delete the Iceberg metadata of dropped or renamed tables that is outside of their directories."""
+        from lsm_core.maintenance.iceberg_files import delete_outside_folder
+
+        for root in roots:
+            delete_outside_folder(self.file_io, root)
 
     def _files_outside(self, names: Sequence[str], stack: ExitStack) -> list[DroppedFiles]:
         """Return the files of tables in the external paths that they declare, unless a server deletes them.
@@ -629,6 +653,8 @@ class Catalog:
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> bool:
         """Rename a table; the directory of the table moves to the new name, branches included.
 
+        Iceberg metadata is written anew, because it has the addresses of all files.
+
         Args:
             name: "db.table".
             to: new name, "db.table"; the database may differ from the database of ``name``.
@@ -649,9 +675,23 @@ class Catalog:
         if path is None:
             return False
         _refuse_link(path, "move")
+        published = self._published_outside([name])
         if self._metastore.has_table(target) or not self._metastore.move_table(TableName.parse(name), target):
             raise TableExists(f"table {to} is already in {self.place}")
+        self._delete_published(published)
+        self._publish_moved(str(target))
         return True
+
+    def _publish_moved(self, name: str) -> None:
+        """Write the Iceberg metadata of a renamed table, whose files have new addresses; log a failure."""
+        from lsm_core.iceberg.catch_up import publish_history
+
+        try:
+            store = self.store_as_stored(name)
+        except DredgeError as error:
+            _LOG.warning("table %s: its Iceberg metadata was not written after the rename: %s", name, error)
+        else:
+            publish_history(store)
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
         """Return a context that holds the table's lock, for schema changes (Java `SchemaManager.withLock`)."""

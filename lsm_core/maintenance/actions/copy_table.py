@@ -33,6 +33,7 @@ from lsm_core.format.manifest import IndexManifestEntry
 from lsm_core.format.partitions import partition_names
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, MAX_SEQUENCE, CommitKind, Snapshot
+from lsm_core.iceberg.catch_up import publish_history
 from lsm_core.maintenance.action import (
     ActionWork,
     ApplyOutcome,
@@ -447,6 +448,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         return ApplyOutcome(report)  # another process made the same copy meanwhile
     snapshots.write_latest_hint(target, first.id)
     snapshots.write_earliest_hint(target, first.id)
+    publish_history(target)  # its own Iceberg metadata, with the addresses of its own files
     report = replace(
         report,
         root=target.root,
