@@ -23,7 +23,7 @@ _MAX_FILE_BYTES: Final = 4 << 20
 _ACCEPTED: Final = "addresses like thrift://host:9083, separated by commas, without user and password"
 _JAVA_CLIENT: Final = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
 _PREFIXES: Final = ("hive.metastore.", "metastore.")
-_URIS, _WAREHOUSE = ("thrift.uris", "uris"), ("warehouse.dir",)
+_URIS, _WAREHOUSE = ("thrift.uris", "uris"), "warehouse.dir"
 _KNOWN: Final = frozenset(
     {
         "thrift.uris",
@@ -115,7 +115,7 @@ def hive_settings(options: Mapping[str, str], environment: Mapping[str, str] | N
         raise InvalidOption("hive.metastore.kerberos.principal", principal, "a principal such as hive/_HOST@REALM")
     return HiveSettings(
         parse_addresses(uris),
-        options.get("warehouse", "").strip() or values.get(_WAREHOUSE[0], "").strip(),
+        options.get("warehouse", "").strip() or _with_scheme(values.get(_WAREHOUSE, "").strip()),
         _number("client-pool-size", options.get("client-pool-size", "2"), 1, 1000),
         _seconds(values.get("client.socket.timeout", "60 s")),
         _number("hive.metastore.batch.retrieve.max", values.get("batch.retrieve.max", "300"), 1, 100_000, low=300),
@@ -182,6 +182,11 @@ def _read_file(option: str, folder: str, name: str) -> dict[str, str]:
         if "${" not in value:
             pairs[key.strip()] = value.strip()
     return _known(pairs)
+
+
+def _with_scheme(folder: str) -> str:
+    """Return an address, or "" for a path without a scheme, whose file system only the metastore knows."""
+    return folder if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", folder) else ""
 
 
 def _known(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -95,7 +95,7 @@ class HiveMetastore:
     Attributes:
         root: folder of the warehouse, or the address of the metastore if no folder is named.
         warehouse: folder of new databases, or "".
-        takes_folders: False: copies of tables are not entered.
+        takes_folders: True: copies of tables in the folder of their database can be entered.
 
     Args:
         client: the client of the metastore.
@@ -105,7 +105,7 @@ class HiveMetastore:
         clock: clock for the times of entries.
     """
 
-    takes_folders = False
+    takes_folders = True
 
     def __init__(
         self, client: HiveClient, warehouse: str, storage: Mapping[str, str], rules: HiveRules, clock: Clock
@@ -429,19 +429,26 @@ class HiveMetastore:
         return HivePartitions(self._client, name.database, name.table, self._clock, in_properties=flag)
 
     def enter_table(self, name: str, schema: TableSchema) -> None:
-        """List a table whose folder exists in the folder of its database; a table that is listed already stays.
+        """List a table whose folder is in the folder of its database, and the database; a listed table stays as it is.
 
         Raises:
-            DatabaseNotFound: the database does not exist.
-            CorruptFile: the folder has no schema.
+            TableExists: the metastore lists the table in another folder.
+            TableNotFound: the folder of the database has no such table.
         """
         parsed = TableName.parse(name)
-        if self.has_table(parsed):
-            return
         _require_lower_case(parsed.table, f"table {parsed.plain}")
+        if not self.has_database(parsed.database):
+            self.add_database(parsed.database)
         location = f"{self._database_location(parsed.database)}/{parsed.table}"
         path = checked_folder(location, f"table {name}", self._client.address)
-        self.require_folder(parsed, HiveTable(path, is_external=False))
+        present = self._find_table(parsed)
+        if present is not None:
+            if not _is_same(self._described(parsed, present).path, path):
+                raise TableExists(f"table {name} is already in {self.root}, in another folder than {path}")
+            return
+        if not stores.list_schema_ids(self.folder_io(path), path):
+            reason = f"the folder of its database has no table {path}"
+            raise TableNotFound(f"table {name} cannot be listed in {self.root}: {reason}")
         external = entries.wants_external(schema.options, default=self._rules.external)
         self._enter(parsed, self._new_entry(parsed, schema, location, external=external), path)
 

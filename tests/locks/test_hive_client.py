@@ -200,7 +200,7 @@ def test_the_files_of_hive_and_hadoop_give_settings(tmp_path: Path) -> None:
         "hive-site.xml",
         **{
             "hive.metastore.uris": "thrift://site:1,thrift://other:2",
-            "hive.metastore.warehouse.dir": "/warehouse",
+            "hive.metastore.warehouse.dir": "s3://lake/warehouse",
             "hive.metastore.client.socket.timeout": "5min",
             "hive.metastore.batch.retrieve.max": "0",
             "javax.jdo.option.ConnectionPassword": "secret",
@@ -210,8 +210,10 @@ def test_the_files_of_hive_and_hadoop_give_settings(tmp_path: Path) -> None:
     options = {"hive-conf-dir": str(tmp_path / "hive"), "hadoop-conf-dir": str(tmp_path / "hadoop")}
     settings = hive_settings(options, {})
     assert settings.addresses == (("site", 1), ("other", 2))
-    assert (settings.warehouse, settings.call_seconds, settings.batch_size) == ("/warehouse", 300.0, 300)
+    assert (settings.warehouse, settings.call_seconds, settings.batch_size) == ("s3://lake/warehouse", 300.0, 300)
     assert "secret" not in repr(settings)
+    # The file system of a path without a scheme is known to the metastore only, so it chooses the folder itself.
+    assert hive_settings({"uri": "thrift://h:1", "hive.metastore.warehouse.dir": "/warehouse"}, {}).warehouse == ""
     assert hive_settings({}, {"HIVE_CONF_DIR": str(tmp_path / "hive")}).addresses[0] == ("site", 1)
     assert hive_settings({"hadoop-conf-dir": str(tmp_path / "hadoop")}, {}).addresses == (("core", 1),)
     named = hive_settings({**options, "uri": "thrift://mine:3", "warehouse": "/own"}, {})

@@ -12,6 +12,7 @@ import shutil
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pymetastore.hive_metastore import ttypes
@@ -79,6 +80,8 @@ class HiveDouble:
 
     def close(self) -> None:
         """Stop to listen, and close all connections."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for connections
         self._listener.close()
         self.cut()
 

@@ -208,6 +208,24 @@ def test_a_folder_that_is_not_listed_can_be_registered(catalog: Catalog, double:
     assert catalog.table("shop.t").to_arrow().num_rows == 1
 
 
+def test_copies_into_the_warehouse_are_listed(catalog: Catalog, double: HiveDouble, tmp_path: Path) -> None:
+    _append(catalog, "shop.t")
+    catalog.table("shop.t").write(pa.table({"v": [1]}))
+
+    def copy_to(target: str) -> None:
+        table = catalog.table("shop.t")
+        table.apply(table.plan_maintenance("copy_table", target=target))
+
+    copy_to("shop.u")
+    copy_to("archive.t")  # with a new database
+    assert catalog.list_tables("shop") == ["t", "u"]
+    assert catalog.table("archive.t").to_arrow().num_rows == 1
+    double.databases["far"] = ttypes.Database("far", "", f"file://{tmp_path}/far", {})
+    with pytest.raises(TableNotFound, match="folder of its database"):
+        copy_to("far.t")
+    assert catalog.list_tables("far") == []
+
+
 def test_branches_and_system_tables(catalog: Catalog, double: HiveDouble) -> None:
     _append(catalog, "shop.t")
     table = catalog.table("shop.t")

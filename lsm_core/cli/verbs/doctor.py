@@ -107,14 +107,16 @@ def doctor(
     store = None if table is None else catalog.store(table)
     is_served = catalog.place != catalog.root
     root = catalog.place if store is None else store.root
+    server = list(_check_server(catalog))
+    answers = all(finding.verdict is not FindingVerdict.FAIL for finding in server)
     findings = [
         *_check_programs(),
-        *_check_server(catalog),
+        *server,
         *_check_disks(root),
         # A catalog server has no folder that clients may write into, besides those of its tables.
         *(() if is_served and store is None else _check_storage((store or catalog).file_io, root)),
-        *_check_guarantees(catalog, store),
-        *_check_external_paths(catalog, store),
+        *(_check_guarantees(catalog, store) if answers else ()),
+        *(_check_external_paths(catalog, store) if answers else ()),
     ]
     options = [*_list_table_options(store), *_list_other_options()]
     if as_json:
