@@ -260,11 +260,14 @@ class _Publication:
         names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
         versions = sorted(version for version in map(version_in, names) if version is not None)
         own = self._metadata(snapshot.id) if snapshot.id in versions else None
-        if own is not None and own.current is not None and own.current.is_of(snapshot) and not rebuilds:
-            self._finish(versions, names)
-            return True
         is_head = snapshots.latest_id(store) == snapshot.id
         newest = versions[-1] if versions else 0
+        # Metadata that the snapshot had before a rollback may name files that expired since.
+        goes_back = newest > snapshot.id and is_head
+        is_current = own is not None and own.current is not None and own.current.is_of(snapshot)
+        if is_current and not rebuilds and not goes_back:
+            self._finish(versions, names)
+            return True
         if not is_head and newest >= snapshot.id:
             return False  # metadata of a later snapshot has the changes of this one
         if snapshot.id == 1 and is_head and not keeps_table:
@@ -281,13 +284,12 @@ class _Publication:
             earlier = [version for version in versions if version < snapshot.id]
             identity = identity.after(self._metadata(earlier[-1]) if earlier else None)
         try:
-            goes_back = newest > snapshot.id and is_head and not rebuilds
-            abandoned = self._metadata(newest) if goes_back else None
+            abandoned = self._metadata(newest) if newest > snapshot.id and is_head and not rebuilds else None
             returned = None if abandoned is None else self._returned(abandoned)
             metadata, expired = returned or self._content(base, identity, entries, is_head, versions)
             if metadata is None:
                 return False
-            self._put(metadata, rebuilds=rebuilds)
+            self._put(metadata, rebuilds=rebuilds or goes_back)
         except BaseException:
             self._delete(self._written)
             raise

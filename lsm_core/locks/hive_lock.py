@@ -16,7 +16,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from lsm_core.clock import utc_text
-from lsm_core.errors import InvalidOption, MetastoreFailed
+from lsm_core.errors import MetastoreFailed
 from lsm_core.locks.hive_client import CallUnknown, HiveClient, HiveRefusal
 from lsm_core.locks.hive_settings import hive_settings, require_thrift
 from lsm_core.locks.lease import Busy, Grant
@@ -30,6 +30,7 @@ _MAX_TIME_MS: Final = 253_402_300_799_000
 _ABSENCE: Final = frozenset({"NoSuchLockException", "NoSuchTxnException", "TxnAbortedException"})
 _REMOVED: Final = object()
 """Answer to a call about a request that the metastore has removed."""
+_UNKNOWN_TIMEOUT_MS: Final = 20 * 60_000
 _AGENT: Final = re.compile(r"dredge [0-9a-f]{32}, (.+)")
 _TIMEOUT: Final = "hive.txn.timeout"
 _DURATION: Final = re.compile(r"\s*(\d{1,12})\s*(ms|msec|s|sec|m|min|h|hour|d|day)?\s*", re.IGNORECASE)
@@ -81,16 +82,25 @@ class HiveLock:
         client: client of the metastore.
         name: name of the table with its database.
         holder: description of this process for waiting processes.
-        lease: time without a renewal after which this process no longer trusts its lock (ms).
     """
 
-    def __init__(self, client: HiveClient, name: str, holder: str, lease: int) -> None:
-        self._client, self._lease = client, lease
+    def __init__(self, client: HiveClient, name: str, holder: str) -> None:
+        self._client = client
         self._database, _, self._table = name.partition(".")
         self._request: int | None = None
         # The id finds requests whose answer is lost. Metastores before Hive 2.1 do not keep it.
         self._agent = f"dredge {uuid.uuid4().hex}, {holder}"[:_MAX_TEXT]
         self._answer_lost = False
+
+    def longest_lease(self) -> int:
+        """Return half the time after which the metastore removes a lock (ms), or 10 min if that time is unknown."""
+        address = self._client.address
+        if address not in _timeouts:
+            try:
+                _timeouts[address] = _milliseconds(self._client.read("get_config_value", _TIMEOUT, ""))
+            except HiveRefusal:  # its administrator does not show the setting
+                _timeouts[address] = 0
+        return (_timeouts[address] or _UNKNOWN_TIMEOUT_MS) // 2
 
     @property
     def name(self) -> str:
@@ -102,13 +112,9 @@ class HiveLock:
 
         Returns:
             `Grant` of the acquired lock, or `Busy` with the process that holds the lock.
-
-        Raises:
-            InvalidOption: the lease is not below the time after which the metastore removes locks.
         """
         from pymetastore.hive_metastore.ttypes import LockState
 
-        self._require_short_lease()
         if self._request is None:
             response = self._enqueue()
         else:
@@ -232,19 +238,6 @@ class HiveLock:
         if not others:
             return Busy("another process", advice=_ADVICE)
         return Busy(_describe(others[0]), _time_text(others[0].acquiredat), _ADVICE)
-
-    def _require_short_lease(self) -> None:
-        """Raise InvalidOption if the metastore removes locks before this process distrusts its lock."""
-        address = self._client.address
-        if address not in _timeouts:
-            try:
-                _timeouts[address] = _milliseconds(self._client.read("get_config_value", _TIMEOUT, ""))
-            except HiveRefusal:  # its administrator does not show the setting
-                _timeouts[address] = 0
-        timeout = _timeouts[address]
-        if timeout and self._lease >= timeout:
-            expected = f"less than the metastore's {_TIMEOUT} ({timeout} ms), after which it removes locks"
-            raise InvalidOption("dredge.lock.lease", f"{self._lease} ms", expected, f"{self._database}.{self._table}")
 
 
 def _describe(entry: ShowLocksResponseElement) -> str:

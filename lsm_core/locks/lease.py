@@ -102,6 +102,10 @@ class Lock(Protocol):
 class QueuedLock(Lock, Protocol):
     """Lock whose waiting processes form a queue: a request stays in the queue between two calls of `acquire`."""
 
+    def longest_lease(self) -> int:
+        """Return the longest lease that the server of the queue allows (ms)."""
+        ...
+
     def withdraw(self) -> None:
         """Remove the request of a process that stops waiting from the queue."""
         ...
@@ -199,12 +203,13 @@ def held(lock: Lock, settings: LockSettings, sleep: Callable[[float], None] = ti
             they are.
     """
     try:
+        lease_ms = min(settings.lease, lock.longest_lease()) if isinstance(lock, QueuedLock) else settings.lease
         grant, requested_at = _wait(lock, settings, sleep)
     except BaseException:
         if isinstance(lock, QueuedLock):
             _withdraw(lock)
         raise
-    lease = Lease(lock, grant, settings.lease, requested_at)
+    lease = Lease(lock, grant, lease_ms, requested_at)
     try:
         yield lease
     finally:

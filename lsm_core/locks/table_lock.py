@@ -57,7 +57,7 @@ def table_lock(
     if lock_type == _HIVE:
         from lsm_core.locks.hive_lock import HiveLock, lock_client
 
-        return HiveLock(lock_client(_metastore(options, name)), name, holder, lease)
+        return HiveLock(lock_client(_metastore(options, name)), name, holder)
     return FileLock(*_lock_folder(file_io, root, name, options), holder, lease, clock)
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -374,11 +375,12 @@ def test_java_and_dredge_take_turns(house: Catalog, java: Java) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_many_turns(house: Catalog, java: Java) -> None:
+def test_many_turns(house: Catalog, java: Java, server: HiveServer, tmp_path: Path) -> None:
     failures = []
+    locking = open_house(tmp_path, server.uri, **{"lock.enabled": "true"})
     for seed in range(FIRST_SEED, FIRST_SEED + LIVES):
         try:
-            live(seed, house, java)
+            live(seed, locking if seed % 2 else house, java)
         except AssertionError as failure:
             failures.append(str(failure))
             print(f"\nfailure {len(failures)}: {failure}", file=sys.__stderr__, flush=True)
@@ -449,7 +451,7 @@ def test_spark_java_and_dredge_share_the_metastore(
 def locked(house: Catalog, server: HiveServer, tmp_path: Path) -> Catalog:
     """Return the warehouse as a catalog that takes locks, with the table `db.t`."""
     catalog = open_house(tmp_path, server.uri, **{"lock.enabled": "true"})
-    create(catalog, **{"dredge.lock.lease": "1 s"})
+    create(catalog)
     return catalog
 
 
@@ -477,9 +479,9 @@ def test_java_and_dredge_share_the_lock(locked: Catalog, server: HiveServer, jav
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "me")
     assert lock is not None
     written = threading.Thread(target=lambda: java("write", rows=[{"k": 9, "v": "java"}], compact="none"))
-    with held(lock, LockSettings(lease=1000)) as lease:
+    with held(lock, LockSettings(lease=600)) as lease:
         written.start()
-        time.sleep(1.2)  # longer than the lease, which is renewed
+        time.sleep(0.8)  # longer than the lease, which is renewed
         assert [snapshot.id for snapshot in table.snapshots()] == [1]
         lease.require()
     written.join()
@@ -497,6 +499,31 @@ def test_the_metastore_frees_the_lock_of_a_holder_that_died(locked: Catalog) -> 
     assert not lock.owns(grant) and lock.renew(grant) is None
     lock.release(grant)
     assert table.to_arrow().num_rows == 3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_no_commit_is_lost_while_java_and_dredge_commit_at_once(locked: Catalog, java: Java) -> None:
+    """Java renames its snapshot over one that appeared after its check, so only the lock keeps both."""
+    rounds = 12
+    locked.alter_table("db.t", [SchemaChange.set_option("commit.max-retries", "200")])
+
+    def write_ours(writer: int) -> None:
+        table = locked.table("db.t")
+        for number in range(rounds):
+            table.write(pa.table({"k": [writer * 1000 + number], "v": ["dredge"]}, schema=FIELDS))
+
+    def write_theirs(lane: int) -> None:
+        for number in range(rounds):
+            java("write", lane=lane, rows=[{"k": 9000 + lane * 100 + number, "v": "java"}], compact="none")
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(write_ours, writer) for writer in (1, 2)]
+        jobs += [pool.submit(write_theirs, lane) for lane in range(2)]
+        for job in jobs:
+            job.result()
+    assert locked.table("db.t").to_arrow().num_rows == len(java("read")["rows"]) == 4 * rounds
+    assert len(locked.table("db.t").snapshots()) == 4 * rounds
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

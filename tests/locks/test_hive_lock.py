@@ -24,7 +24,7 @@ from pymetastore.hive_metastore.ttypes import (
 
 from lsm_core import Catalog
 from lsm_core.errors import InvalidOption, LockLost, LockTimeout, MetastoreFailed
-from lsm_core.locks import Busy, Grant, LockSettings, guarantee_text, held, hive_lock, table_lock
+from lsm_core.locks import Busy, Grant, Lease, LockSettings, guarantee_text, held, hive_lock, table_lock
 from lsm_core.locks.hive_client import CallUnknown, HiveRefusal
 from lsm_core.locks.hive_lock import HiveLock
 from lsm_core.options.catalog_options import CatalogOptions
@@ -124,7 +124,7 @@ def queue() -> Iterator[Queue]:
 
 def lock(queue: Queue, holder: str = "me on here, process 1", name: str = "db.t") -> HiveLock:
     """Return a lock of the metastore."""
-    return HiveLock(queue, name, holder, 1000)  # type: ignore[arg-type]
+    return HiveLock(queue, name, holder)  # type: ignore[arg-type]
 
 
 def granted(answer: Grant | Busy) -> Grant:
@@ -234,16 +234,20 @@ def test_refusals_name_the_metastore_and_the_table(queue: Queue) -> None:
         lock(queue).acquire()
 
 
-def test_the_lease_is_shorter_than_the_time_out_of_the_metastore(queue: Queue) -> None:
-    queue.timeout = "1 s"
-    with pytest.raises(InvalidOption, match=r"dredge\.lock\.lease.*hive\.txn\.timeout \(1000 ms\)"):
-        lock(queue).acquire()
-    assert queue.entries == []
-    for text in ("", "soon", "2 min"):
-        hive_lock._timeouts.clear()
-        queue.timeout = text
-        taken = lock(queue)
-        taken.release(granted(taken.acquire()))
+@pytest.mark.parametrize(
+    ("text", "longest"), [("1 s", 500), ("300s", 150_000), ("2 min", 60_000), ("", 600_000), ("soon", 600_000)]
+)
+def test_the_lease_is_shorter_than_the_time_out_of_the_metastore(queue: Queue, text: str, longest: int) -> None:
+    queue.timeout = text
+    assert lock(queue).longest_lease() == longest
+    with held(lock(queue), LockSettings(lease=10**9)) as lease:
+        assert f"after {longest / 1000:g} s" in lease_text(lease)
+
+
+def lease_text(lease: Lease) -> str:
+    """Return the reason that a lease gives for its end, long after the last renewal."""
+    lease._confirmed -= 10**7
+    return lease.overdue()
 
 
 def test_hostile_descriptions_of_holders_are_shortened(queue: Queue) -> None:

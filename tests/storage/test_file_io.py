@@ -28,8 +28,8 @@ from lsm_core.storage import (
 from tests.support.emulators import StoreServer, azurite, hdfs_cluster
 from tests.support.s3_server import PROVIDER_KEYS, S3Server
 
-OTHER_STORES = ("oss", "oss-locked", "obs", "cosn")
-"""Stores that share S3's code."""
+OTHER_STORES = ("oss", "oss-locked", "obs", "cosn", "gs")
+"""Stores that share S3's code or, for Google, an interface like S3's."""
 EMULATED = ("abfss", "hdfs")
 """Stores with a server of their own, see tests/support/emulators.py."""
 KINDS = (
@@ -38,7 +38,7 @@ KINDS = (
 )
 GUARANTEES = {"s3": Guarantee.CONDITIONAL_PUT, "oss": Guarantee.CONDITIONAL_PUT, "cosn": Guarantee.CONDITIONAL_PUT}
 GUARANTEES |= {"oss-locked": Guarantee.NONE, "obs": Guarantee.NONE, "hdfs": Guarantee.EXCLUSIVE_RENAME}
-GUARANTEES |= {"abfss": Guarantee.CONDITIONAL_PUT}
+GUARANTEES |= {"abfss": Guarantee.CONDITIONAL_PUT, "gs": Guarantee.CONDITIONAL_PUT}
 
 
 class Place(NamedTuple):
@@ -74,6 +74,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         for name, value in PROVIDER_KEYS.items():
             monkeypatch.setenv(name, value)
         server, scheme = request.getfixturevalue("s3"), kind.removesuffix("-locked")
+        if kind == "gs":
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.endpoint)
+            return Place(kind, *file_io_for(f"{server.bucket(scheme)}/house"))
         mode = "forbid-overwrite" if kind in ("oss", "cosn") else ""
         return Place(kind, *file_io_for(f"{server.bucket(scheme)}/house", server.provider_options(scheme, mode)))
     local = LocalFileIO()

@@ -190,10 +190,14 @@ def test_the_bucket_is_a_part_of_the_host_unless_the_path_style_is_wanted(proxy:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "mode"), [("oss", "forbid-overwrite"), ("cosn", "forbid-overwrite"), ("oss", ""), ("obs", "")]
+    ("scheme", "mode"),
+    [("oss", "forbid-overwrite"), ("cosn", "forbid-overwrite"), ("oss", ""), ("obs", ""), ("gs", "")],
 )
 @pytest.mark.parametrize("failure", ["before", "after"])
-def test_a_put_whose_answer_was_lost_is_known_again(s3: S3Server, scheme: str, mode: str, failure: str) -> None:
+def test_a_put_whose_answer_was_lost_is_known_again(
+    s3: S3Server, scheme: str, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", s3.endpoint)  # of Google's store
     io, root = file_io_for(s3.bucket(scheme), s3.provider_options(scheme, mode))
     s3.fail("PUT", "snapshot-1", mode=failure)
     assert io.write_exclusive(f"{root}/snapshot-1", b"mine")

@@ -71,6 +71,9 @@ class Application:
             if failure is not None and failure["mode"] == "before":
                 return self._refuse(start_response)
             answer: list[Any] = []
+            is_google = path.startswith("/gs")
+            if is_google:
+                _as_s3(environ)
             refusal = _provider_refusal(method, path, environ)
             if refusal is not None:
                 start_response(refusal[0], [("Content-Length", str(len(refusal[1])))])
@@ -82,7 +85,8 @@ class Application:
                 close()
             if failure is not None:
                 return self._refuse(start_response)
-        start_response(*answer[0])
+        status, headers, *rest = answer[0]
+        start_response(status, _as_google(headers) if is_google else headers, *rest)
         return [data]
 
     def _due(self, method: str, path: str) -> dict[str, Any] | None:
@@ -129,6 +133,21 @@ def _provider_refusal(method: str, path: str, environ: dict[str, Any]) -> tuple[
     if environ.get(header) == "true" and key and key in _keys_of(bucket):
         return "409 Conflict", b"<Error><Code>FileAlreadyExists</Code></Error>"
     return None
+
+
+def _as_s3(environ: dict[str, Any]) -> None:
+    """Give a request to Google's XML interface the headers of S3, whose requests are otherwise the same."""
+    for name in [name for name in environ if name.startswith("HTTP_X_GOOG_META_")]:
+        environ[name.replace("X_GOOG", "X_AMZ")] = environ.pop(name)
+    if environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", "") == "0":
+        environ["HTTP_IF_NONE_MATCH"] = "*"
+    scope = "Credential=tests/20260101/us-east-1/s3/aws4_request"
+    environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0"
+
+
+def _as_google(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    renamed = [(name.lower().replace("x-amz-meta-", "x-goog-meta-"), value) for name, value in headers]
+    return [*renamed, ("x-goog-generation", "1")]
 
 
 def _keys_of(bucket: str) -> Any:
@@ -188,7 +207,8 @@ class S3Server:
 
     def bucket(self, scheme: str = "s3") -> str:
         """Create an empty bucket and return its address; the scheme's provider decides about conditional puts."""
-        name = f"{'b' if scheme == 's3' else f'{scheme}-'}{uuid.uuid4().hex[:12]}"
+        prefix = {"s3": "b", "gs": "gs"}.get(scheme, f"{scheme}-")
+        name = f"{prefix}{uuid.uuid4().hex[:12]}"
         self._ask("PUT", f"/{name}")
         return f"{scheme}://{name}"
 
