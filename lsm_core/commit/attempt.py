@@ -390,6 +390,7 @@ def publish(
     retries: Retries,
     base: Snapshot | None = None,
     entries: pa.Table | None = None,
+    changes: Sequence[Mapping[str, Any]] | None = None,
 ) -> PublishOutcome:
     """Create ``snapshot-<id>`` exclusively, under the table's lock if it has one.
 
@@ -401,6 +402,7 @@ def publish(
         retries: attempts that remain, with their waits.
         base: snapshot on which it was built, or None.
         entries: manifest entries of the change (`ENTRY_SCHEMA`), whose counts a catalog server gets.
+        changes: these counts (`partition_changes`), in place of ``entries``.
 
     Returns:
         PUBLISHED, or TAKEN if the snapshot was definitely not published. The reason for TAKEN is one of: another commit
@@ -414,7 +416,8 @@ def publish(
         DredgeError: any other error, such as LockRequired, MetastoreFailed or StorageFull; nothing was published.
     """
     if store.publisher is not None:
-        changes = [] if entries is None else partition_changes(store, entries)
+        if changes is None:
+            changes = [] if entries is None else partition_changes(store, entries)
         return _publish_on_server(store, store.publisher, snapshot, retries, base, changes)
     lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, snapshot.commit_user)
     if lock is None:
@@ -524,16 +527,20 @@ def partition_changes(store: TableStore, entries: pa.Table) -> list[dict[str, An
     )
     sums = [("rows", "sum"), ("bytes", "sum"), ("files", "sum"), ("time", "max"), ("buckets", "last")]
     totals = counts.group_by("partition", use_threads=False).aggregate(sums)
+    return partition_counts(store, totals, [f"{column}_{function}" for column, function in sums])
+
+
+def partition_counts(store: TableStore, totals: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return counts of partitions in the form of Paimon's `PartitionStatistics`; see :func:`partition_changes`.
+
+    Args:
+        store: the table.
+        totals: one row per partition, with the column `partition` (serialised rows).
+        columns: names of the columns with the rows, bytes, files, newest creation time (epoch ms) and buckets.
+    """
     specs = partition_spec_values(store.schema, totals.column("partition").to_pylist(), store.options)
-    members = (
-        ("recordCount", "rows_sum"),
-        ("fileSizeInBytes", "bytes_sum"),
-        ("fileCount", "files_sum"),
-        ("lastFileCreationTime", "time_max"),
-        ("totalBuckets", "buckets_last"),
-    )
-    columns = [totals.column(column).to_pylist() for _, column in members]
-    names = [member for member, _ in members]
+    names = ("recordCount", "fileSizeInBytes", "fileCount", "lastFileCreationTime", "totalBuckets")
+    columns = [totals.column(column).to_pylist() for column in columns]
     return [
         {"spec": spec, **dict(zip(names, values, strict=True))}
         for spec, values in zip(specs, zip(*columns, strict=True), strict=True)

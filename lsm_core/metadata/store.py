@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, runtime_checkable
 
 from lsm_core.clock import Clock, clock_from
 from lsm_core.errors import CorruptFile, SnapshotNotFound, StorageRefused, TableNotFound, UnsupportedFeature
@@ -237,6 +237,42 @@ class PartitionList(Protocol):
 
         Raises:
             MetastoreFailed: the metastore cannot be used, or refuses the request.
+        """
+        ...
+
+
+@runtime_checkable
+class FolderGiver(Protocol):
+    """Catalog server that creates tables, and decides about their folders.
+
+    Attributes:
+        root: address of the warehouse, for messages.
+    """
+
+    root: str
+
+    def find_folder(self, name: str) -> tuple[FileIO, str, SnapshotPublisher | None] | None:
+        """Return access to the files of a table, its folder and its publisher, or None if there is no such table.
+
+        Args:
+            name: "db.table".
+
+        Raises:
+            CorruptFile: the server names a folder that is not the table's.
+            MetastoreFailed: the server cannot be used.
+        """
+        ...
+
+    def add_table(self, name: str, schema: TableSchema) -> None:
+        """Create a table, and its database if that does not exist; a table of this name stays.
+
+        Args:
+            name: "db.table".
+            schema: definition of the table.
+
+        Raises:
+            InvalidSchema: the server refuses the definition.
+            MetastoreFailed: the server cannot be used.
         """
         ...
 

@@ -378,6 +378,18 @@ class RestMetastore:
         self._change(rename, lambda: self.has_table(to) and not self.has_table(name), f"rename of table {name}")
         return renamed
 
+    def find_folder(self, name: str) -> tuple[FileIO, str, SnapshotPublisher | None] | None:
+        """Return access to a table's files, its folder and its publisher, or None; see `FolderGiver`."""
+        parsed = TableName.parse(name)
+        return self.folder(parsed) if self.has_table(parsed) else None
+
+    def add_table(self, name: str, schema: TableSchema) -> None:
+        """Create a table, and its database if that does not exist; see `FolderGiver`."""
+        parsed = TableName.parse(name)
+        if not self.has_database(parsed.database):
+            self.add_database(parsed.database)
+        self.create_table(parsed, schema)
+
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """Refuse to list a folder as a table: the server decides about the folders of its tables.
 

@@ -25,6 +25,7 @@ from lsm_core.errors import (
     InvalidOption,
     InvalidSchema,
     MetastoreFailed,
+    PlanStale,
     SnapshotNotFound,
     TableExists,
     TableNotFound,
@@ -267,19 +268,51 @@ def test_branches_are_the_servers(house: Catalog, java_house: Java) -> None:
             work()
 
 
-def test_copies_into_the_warehouse_are_refused(house: Catalog, server: RestServer, tmp_path: Path) -> None:
-    table = create(house)
-    table.write(ROWS)
+def test_copies_into_and_out_of_the_warehouse(
+    house: Catalog, java_house: Java, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    create(house)
+    table = open_house(proxy.url).table("db.t")
+    for number in range(3):
+        table.write(ROWS.slice(number))
+    table.delete("k = 3")
     folder = Path(table.store.root)
     with pytest.raises(UnsupportedFeature, match="catalog server"):
-        table.plan_maintenance("copy_table", target="db.copy")
-    with pytest.raises(UnsupportedFeature, match="catalog server"):
         table.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(folder.parents[1]))
-    place = ["-w", f"rest:{server.url}", "--catalog-option", f"warehouse={WAREHOUSE}"]
-    assert run(["copy-table", "db.t", "db.copy", *place]) == 1
-    assert not (folder.parent / "copy").exists()
-    plan = table.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(tmp_path))
-    assert table.apply(plan).changed
+    with pytest.raises(InvalidOption, match="another table"):
+        table.plan_maintenance("copy_table", target="db.t")
+    plan = table.plan_maintenance("copy_table", target="db.copy")
+    assert house.list_tables("db") == ["t"]
+    proxy.faults.append(Fault("POST", "/commit", "cut-after"))
+    report = table.apply(plan)
+    assert report.changed and report.files == 4 and report.verification == "V1"
+    copied = house.table("db.copy")
+    assert rows_of(copied) == rows_of(table) and Path(copied.store.root) != folder
+    java_house("write", table="db.copy", rows=[{"k": 7, "v": "java"}], compact="none")
+    assert [row["k"] for row in java_house("read", table="db.copy")["rows"]] == [1, 2, 7]
+    assert copied.refresh().compact(full=True).changed and rows_of(table)[-1]["k"] == 2
+    with pytest.raises(TableExists):
+        table.plan_maintenance("copy_table", target="db.copy")
+    house.alter_table("db.t", [SchemaChange.add_column("w", pa.int32())])
+    altered = house.table("db.t")
+    with pytest.raises(UnsupportedFeature, match="compact the table fully"):
+        altered.plan_maintenance("copy_table", target="db.later")
+    altered.compact(full=True)
+    altered.write(pa.table({"k": pa.array([5], pa.int64()), "v": ["e"], "w": pa.array([5], pa.int32())}))
+    altered.compact(full=True)
+    later = altered.plan_maintenance("copy_table", target="more.later")
+    assert altered.apply(later).changed
+    assert rows_of(house.table("more.later")) == rows_of(altered)
+    assert not altered.apply(later).changed, "the same copy again changes nothing"
+    house.drop_database("more", cascade=True)
+    create(house, "db.empty")
+    empty = house.table("db.empty")
+    assert empty.apply(empty.plan_maintenance("copy_table", target="db.second")).changed
+    assert house.table("db.second").to_arrow().num_rows == 0
+    with pytest.raises(PlanStale, match="altered"):
+        table.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(tmp_path))
+    plan = altered.plan_maintenance("copy_table", target="db.copy", target_warehouse=str(tmp_path))
+    assert altered.apply(plan).changed
     assert Catalog(str(tmp_path)).table("db.copy").to_arrow().num_rows == 3
 
 

@@ -16,7 +16,15 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.clock import SystemClock
-from lsm_core.errors import CorruptFile, InvalidOption, MetastoreFailed, TableNotFound, UnsupportedFeature
+from lsm_core.errors import (
+    CorruptFile,
+    InvalidOption,
+    MetastoreFailed,
+    StorageRefused,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
 from lsm_core.metadata.store import OutcomeUnknown
 from lsm_core.table import rest_client
 from lsm_core.table.definition import as_definition, new_table_schema
@@ -450,3 +458,36 @@ def test_the_repetitions_of_a_request_end_in_time(script: Script, monkeypatch: p
         with pytest.raises((MetastoreFailed, OutcomeUnknown)):
             send()
         assert sum(waits) < 70.0
+
+
+def test_a_server_cannot_steer_a_copy(script: Script, tmp_path: Path) -> None:
+    local = Catalog(tmp_path / "local")
+    local.create_database("db")
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    made = local.create_table("db.t", fields, primary_keys=["k"], options={"bucket": "1"})
+    made.write(pa.table({"k": [1]}, schema=fields))
+    other = local.create_table("db.u", fields, primary_keys=["k"], options={"bucket": "2"})
+    (tmp_path / "bare").mkdir()
+    folders = {
+        made.store.root: StorageRefused,
+        f"{made.store.root}/bucket-0": CorruptFile,
+        str(tmp_path / "bare"): CorruptFile,
+        "/a/../../etc": MetastoreFailed,
+        other.store.root: TableExists,
+    }
+    for folder, error in folders.items():
+        script.answers(db={"name": "db"}, t=table_answer(made.store.root), copy=table_answer(folder, name="copy"))
+        table = open_house(script).table("db.t")
+        with pytest.raises(error):
+            table.plan_maintenance("copy_table", target="db.copy")
+    script.answers(db={"name": "db"}, t=table_answer(made.store.root))
+    table = open_house(script).table("db.t")
+    plan = table.plan_maintenance("copy_table", target="db.copy")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "/dredge/" not in str(path)}
+    for folder, error in folders.items():
+        answer = table_answer(folder, name="copy")
+        script.answers(db={"name": "db"}, t=table_answer(made.store.root), tables={}, copy=answer)
+        with pytest.raises(error):
+            table.apply(plan)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "/dredge/" not in str(path)}
+    assert after == before

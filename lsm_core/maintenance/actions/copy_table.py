@@ -4,6 +4,9 @@ All files are copied unchanged, so that the copy has the same layout and costs n
 continued: existing files that are equal to their source are not copied again. The new table becomes readable at the
 end, by one snapshot file. History, tags, branches and changelogs are not copied.
 
+In the warehouse of a catalog server, the server creates the new table, decides about its folder, and publishes its
+first snapshot. It has one schema, so all files must have the newest columns.
+
 Source: ``CopyFilesProcedure`` of Paimon. Unlike there, the copy ends with a commit of an ordinary snapshot.
 """
 
@@ -20,12 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array
+from lsm_core.commit.attempt import PublishOutcome, Retries, partition_counts, publish
 from lsm_core.errors import (
     CorruptFile,
     InvalidOption,
     PlanStale,
     StorageRefused,
     TableExists,
+    TableNotFound,
     UnsupportedFeature,
     VerificationFailed,
 )
@@ -51,7 +56,7 @@ from lsm_core.metadata import manifests, snapshots, tags
 from lsm_core.metadata.external_paths import EXTERNAL_PATHS
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.live_files import totals
-from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema, schema_path
+from lsm_core.metadata.store import FolderGiver, TableStore, list_schema_ids, load_schema, schema_path
 from lsm_core.metadata.support import require_allowed_places, require_readable
 from lsm_core.read.partition_choice import chosen_from_text, chosen_to_text, encode_chosen
 from lsm_core.read.scan import usable_cores
@@ -181,11 +186,15 @@ def plan_copy(
         InvalidFilter: a partition or the condition does not fit the table.
         UnsupportedFeature: the table cannot be read, or has files in a folder that the operator does not allow.
         CorruptFile: metadata cannot be read.
+        PlanStale: the newest snapshot has a newer schema than the one with which the table was opened.
     """
     require_readable(store)
     root = _target_root(store, target, target_warehouse)
     chosen = encode_chosen(store, partitions, where)
     snapshot = snapshots.latest(store)
+    if snapshot is not None and snapshot.schema_id > store.schema.id:
+        reason = f"the table was altered (schema {snapshot.schema_id}) since it was opened; open it again"
+        raise PlanStale(reason, store.name)
     arguments: dict[str, Fact] = {
         "target": target,
         "target_warehouse": None if target_warehouse is None else root.removesuffix(_place(target)),
@@ -193,7 +202,14 @@ def plan_copy(
         "partitions": chosen_to_text(chosen),
     }
     plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
-    _require_free(store, _open_target(store, plan), _origin(store, snapshot))
+    giver = _folder_giver(store, target_warehouse)
+    if giver is None:
+        _require_free(store, _open_target(store, plan), _origin(store, snapshot))
+    else:
+        _require_one_schema(store, snapshot, giver)
+        opened = _open_served(store, giver, target)
+        if opened is not None:
+            _require_free_served(store, opened, _origin(store, snapshot))
     if snapshot is None and chosen is None:
         return replace(plan, items=(_definition_of(store),))
     if snapshot is None:
@@ -249,6 +265,11 @@ def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
         raise InvalidOption("target", target, 'a name such as "db.table"', store.name)
     check_name(name, store.name, "table name")
     check_name(f"{database}.db", store.name, "database name")
+    giver = _folder_giver(store, warehouse)
+    if giver is not None:
+        if target == store.name.partition("$")[0]:
+            raise InvalidOption("target", target, "the name of another table", store.name)
+        return f"{giver.root}{_place(target)}"
     if warehouse is None and store.registry is not None and not store.registry.takes_folders:
         feature = f"a copy into the warehouse of the catalog server {store.registry.root}"
         raise UnsupportedFeature(f"{feature}; name another warehouse, or write CREATE TABLE ... AS SELECT", store.name)
@@ -271,6 +292,72 @@ def _target_root(store: TableStore, target: str, warehouse: str | None) -> str:
     if f"{root}/".startswith(f"{store.root}/") or f"{store.root}/".startswith(f"{root}/"):
         raise InvalidOption("target", root, f"a folder outside of the copied table's, {store.root}", store.name)
     return root
+
+
+def _folder_giver(store: TableStore, warehouse: str | None) -> FolderGiver | None:
+    """Return the catalog server that creates the new table, or None if the copy needs no server."""
+    return store.registry if warehouse is None and isinstance(store.registry, FolderGiver) else None
+
+
+def _open_served(store: TableStore, giver: FolderGiver, target: str) -> TableStore | None:
+    """Return the new table as the catalog server describes it, or None if the server has no such table.
+
+    Raises:
+        StorageRefused: the server names a folder inside the copied table's, or around it.
+    """
+    folder = giver.find_folder(target)
+    if folder is None:
+        return None
+    file_io, root, publisher = folder
+    if (
+        same_place(root, store.root)
+        or f"{root}/".startswith(f"{store.root}/")
+        or f"{store.root}/".startswith(f"{root}/")
+    ):
+        raise StorageRefused(
+            root, f"the catalog server says that table {target} is in the folder of {store.name}", "copy into"
+        )
+    opened = TableStore.open(file_io, root, target, store.clock)
+    return opened.registered_in(store.registry).published_by(publisher)
+
+
+def _require_one_schema(store: TableStore, snapshot: Snapshot | None, giver: FolderGiver) -> None:
+    """Check that the copied files can belong to a table with one schema, whose first snapshot has id 1.
+
+    Raises:
+        UnsupportedFeature: a file has other columns than the newest schema, or rows with ids.
+    """
+    feature = f"a copy into the warehouse of the catalog server {giver.root}"
+    advice = "name another warehouse, or write CREATE TABLE ... AS SELECT"
+    if manifests.tracks_rows(store):
+        raise UnsupportedFeature(
+            f"{feature} with row tracking, whose numbers follow the snapshots; {advice}", store.name
+        )
+    numbers: set[int] = set()
+    for entries in manifests.iter_live(store, snapshot) if snapshot is not None else ():
+        numbers.update(pc.unique(entries.column("schema_id")).to_pylist())
+    for number in sorted(numbers - {store.schema.id}):
+        schema = load_schema(store.file_io, store.root, number, store.branch)
+        if schema.fields != store.schema.fields:
+            reason = f"with files of schema {number}, because the copy has one schema"
+            raise UnsupportedFeature(f"{feature} {reason}; compact the table fully, or {advice}", store.name)
+
+
+def _require_free_served(store: TableStore, target: TableStore, origin: str) -> bool:
+    """Check that a table of a catalog server can receive the copy, and return whether it has this copy already.
+
+    Raises:
+        TableExists: the target has another history, or another definition than the copied table.
+    """
+    newest = snapshots.latest(target)
+    if newest is not None and (newest.properties or {}).get(COPY_PROPERTY) != origin:
+        raise TableExists(f"table {target.name} in {target.root} has snapshots; copy {store.name} to another name")
+    parts = _different_parts(_without_external_paths(store.schema), target.schema)
+    parts = [part for part in parts if part not in ("highest column id", "comment")]
+    if parts:
+        text = f"has another definition than {store.name} ({', '.join(parts)}); copy {store.name} to another name"
+        raise TableExists(f"table {target.name} in {target.root} {text}")
+    return newest is not None
 
 
 def _place(target: str) -> str:
@@ -325,6 +412,10 @@ def target_exists(store: TableStore, target: str, target_warehouse: str | None =
         InvalidOption: the target is no name of a table, or the table's own warehouse is unknown.
         StorageRefused: a file or symbolic link is in the place of the target's folder.
     """
+    giver = _folder_giver(store, target_warehouse)
+    if giver is not None:
+        _target_root(store, target, None)
+        return giver.find_folder(target) is not None
     plan = MaintenancePlan.begin(_ACTION, store, None, {"target": target, "target_warehouse": target_warehouse})
     opened = _open_target(store, plan)
     return bool(list_schema_ids(opened.file_io, opened.root))
@@ -400,8 +491,11 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         return ApplyOutcome(report)
     require_readable(store)
     snapshot = None if plan.base_snapshot is None else _read_planned(store, plan.base_snapshot)
-    target = _open_target(store, plan)
     origin = _origin(store, snapshot)
+    giver = _folder_giver(store, None if plan.arguments["target_warehouse"] is None else "")
+    if giver is not None:
+        return _apply_served(store, plan, giver, snapshot, report)
+    target = _open_target(store, plan)
     if _require_free(store, target, origin):
         _enter_in_catalog(store, target)  # an earlier copy may have ended before
         return ApplyOutcome(report)
@@ -411,6 +505,39 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         _enter_in_catalog(store, target)
         unlisted = _is_unlisted(store, target)
         return ApplyOutcome(replace(report, root=target.root, unlisted=unlisted), [_copied_line(target, copying)])
+    first = _copied_snapshot(store, target, copying, snapshot)
+    _copy_schemas(store, target)
+    _enter_in_catalog(store, target)
+    if _require_free(store, target, origin) or not target.file_io.write_exclusive(
+        target.snapshot_path(first.id), first.to_json()
+    ):
+        return ApplyOutcome(report)  # another process made the same copy meanwhile
+    snapshots.write_latest_hint(target, first.id)
+    snapshots.write_earliest_hint(target, first.id)
+    publish_history(target)  # its own Iceberg metadata, with the addresses of its own files
+    return _outcome(store, target, copying, replace(report, unlisted=_is_unlisted(store, target)))
+
+
+def _outcome(store: TableStore, target: TableStore, copying: _Copying, report: CopyReport) -> ApplyOutcome:
+    """Return the outcome of a copy with files."""
+    report = replace(
+        report,
+        root=target.root,
+        files=copying.copied,
+        size=copying.size,
+        kept=copying.kept,
+        rows=copying.rows,
+        verification="V0" if store.options.verification == COUNTS else "V1",
+    )
+    return ApplyOutcome(report, [_copied_line(target, copying)])
+
+
+def _copied_snapshot(store: TableStore, target: TableStore, copying: _Copying, snapshot: Snapshot) -> Snapshot:
+    """Copy the files of a snapshot and write its manifests; return the first snapshot of the new table.
+
+    Raises:
+        PlanStale: the snapshot expired meanwhile.
+    """
     try:
         metas = manifests.write_manifests(target, copying.entries(snapshot))
         index_entries = copying.copy_indexes(snapshot)
@@ -420,7 +547,7 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     base_list, base_size = manifests.write_list(target, metas)
     delta_list, delta_size = manifests.write_list(target, [])
     kept = {key: value for key, value in (snapshot.properties or {}).items() if key == MAX_SEQUENCE}
-    first = replace(
+    return replace(
         snapshot,  # with its id: numbers in the files must be below those of later snapshots
         base_manifest_list=base_list,
         base_manifest_list_size=base_size,
@@ -437,29 +564,37 @@ def apply_copy(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         delta_record_count=0,
         changelog_record_count=None,
         statistics=None,
-        properties={**kept, COPY_PROPERTY: origin},
+        properties={**kept, COPY_PROPERTY: _origin(store, snapshot)},
         uuid=None,
     )
-    _copy_schemas(store, target)
-    _enter_in_catalog(store, target)
-    if _require_free(store, target, origin) or not target.file_io.write_exclusive(
-        target.snapshot_path(first.id), first.to_json()
-    ):
-        return ApplyOutcome(report)  # another process made the same copy meanwhile
-    snapshots.write_latest_hint(target, first.id)
-    snapshots.write_earliest_hint(target, first.id)
-    publish_history(target)  # its own Iceberg metadata, with the addresses of its own files
-    report = replace(
-        report,
-        root=target.root,
-        unlisted=_is_unlisted(store, target),
-        files=copying.copied,
-        size=copying.size,
-        kept=copying.kept,
-        rows=copying.rows,
-        verification="V0" if store.options.verification == COUNTS else "V1",
-    )
-    return ApplyOutcome(report, [_copied_line(target, copying)])
+
+
+def _apply_served(
+    store: TableStore, plan: MaintenancePlan, giver: FolderGiver, snapshot: Snapshot | None, report: CopyReport
+) -> ApplyOutcome:
+    """Let a catalog server create the new table, copy the files into its folder, and let the server publish them."""
+    origin, name = _origin(store, snapshot), str(plan.arguments["target"])
+    _require_one_schema(store, snapshot, giver)
+    is_new = giver.find_folder(name) is None
+    if is_new:
+        giver.add_table(name, _without_external_paths(store.schema))
+    target = _open_served(store, giver, name)
+    if target is None:
+        raise TableNotFound(f"table {name} was dropped or renamed during the copy of {store.name}")
+    if _require_free_served(store, target, origin):
+        return ApplyOutcome(report)
+    copying = _Copying(store, target, chosen_from_text(plan.arguments["partitions"]))
+    if snapshot is None:
+        return ApplyOutcome(replace(report, root=target.root if is_new else ""), [_copied_line(target, copying)])
+    first = replace(_copied_snapshot(store, target, copying, snapshot), id=1, schema_id=target.schema.id)
+    counts = totals(target, first, ["partition"])
+    columns = ("record_count", "file_size_in_bytes", "file_count", "last_update_time", "total_buckets")
+    published = publish(target, first, Retries.of(target.options), changes=partition_counts(target, counts, columns))
+    if published is PublishOutcome.TAKEN:
+        _require_free_served(store, target, origin)
+        return ApplyOutcome(report)
+    publish_history(target)
+    return _outcome(store, target, copying, report)
 
 
 def _copied_line(target: TableStore, copying: _Copying) -> dict[str, Any]:
@@ -512,6 +647,13 @@ def _inside(entries: pa.Table) -> pa.Table:
     return entries.set_column(at, entries.schema.field(at), pa.nulls(entries.num_rows, pa.string()))
 
 
+def _with_schema(entries: pa.Table, schema_id: int) -> pa.Table:
+    """Return manifest entries of files with another schema of the same columns."""
+    at = entries.schema.get_field_index("schema_id")
+    field = entries.schema.field(at)
+    return entries.set_column(at, field, pa.repeat(pa.scalar(schema_id, field.type), entries.num_rows))
+
+
 class _Copying:
     """Copies files of one snapshot and counts them.
 
@@ -546,6 +688,8 @@ class _Copying:
                 [(store.data_path(*place, path), target.data_path(*place), size) for place, path, size in files]
             )
             self.rows += sum(row["row_count"] for row in rows)
+            if entries.num_rows and self._target.publisher is not None:
+                entries = _with_schema(entries, self._target.schema.id)
             if entries.num_rows:
                 yield _inside(entries)
 
