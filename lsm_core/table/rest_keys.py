@@ -66,6 +66,8 @@ class _KeptKeys:
 _kept: dict[str, _KeptKeys] = {}
 """Keys by table; the oldest entry is dropped first."""
 _lock = threading.Lock()
+_locks: dict[str, threading.Lock] = {}
+"""Lock of each table while its keys are fetched, so that a slow answer delays no other table."""
 
 
 class ServedKeys:
@@ -108,7 +110,7 @@ class ServedKeys:
         kept = _kept.get(self._identity)
         if kept is not None and self._clock.now_ms() < kept.renew_at_ms:
             return kept.keys
-        with _lock:
+        with _locks.setdefault(self._identity, threading.Lock()):
             kept = _kept.get(self._identity)
             now = self._clock.now_ms()
             if kept is not None and now < kept.renew_at_ms:
@@ -120,10 +122,13 @@ class ServedKeys:
                     raise
                 _LOG.warning("keys of table %s.%s are not renewed yet: %s", self._database, self._table, error)
                 fetched = _KeptKeys.until(kept.keys, now + _RETRY_MS, kept.ends_ms)
-            _kept.pop(self._identity, None)
-            _kept[self._identity] = fetched
-            while len(_kept) > _MAX_TABLES:
-                del _kept[next(iter(_kept))]
+            with _lock:
+                _kept.pop(self._identity, None)
+                _kept[self._identity] = fetched
+                while len(_kept) > _MAX_TABLES:
+                    oldest = next(iter(_kept))
+                    del _kept[oldest]
+                    _locks.pop(oldest, None)
             return fetched.keys
 
     def to_spec(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from lsm_core.read.table_versions import with_schema
 from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.names import TableName
 from lsm_core.table.rest_client import RestClient
+from lsm_core.table.rest_keys import ServedKeys
 from lsm_core.table.schema_change import SchemaChange
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
@@ -725,3 +726,19 @@ def test_system_tables_are_read_and_views_are_no_tables(house: Catalog) -> None:
     with pytest.raises(TableNotFound, match="seen"):
         house.table("db.seen")
     assert house.drop_table("db.seen", ignore_if_not_exists=True) is False
+
+
+def test_keys_of_a_table_come_from_the_server(house: Catalog, server: RestServer) -> None:
+    create(house)
+    served = house._metastore.served(TableName("db", "t"))
+    source = ServedKeys(house._metastore._client, "db", "t", served.id, "oss")
+    with pytest.raises(MetastoreFailed, match="no keys of oss"):  # the server's own sample has other names
+        source.keys()
+    ends = SystemClock().now_ms() + 7_200_000 * 2
+    keys = "fs.oss.accessKeyId=id fs.oss.accessKeySecret=hidden fs.oss.securityToken=session fs.oss.endpoint=evil"
+    server.tell(f"data-token db.t {ends} {keys}")
+    given = source.keys()
+    assert (given.access_key, given.secret_key, given.session_token) == ("id", "hidden", "session")
+    assert source.keys() is given and "hidden" not in repr(given)
+    with pytest.raises(TableNotFound):
+        ServedKeys(house._metastore._client, "db", "gone", "1", "oss").keys()

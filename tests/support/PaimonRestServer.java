@@ -5,6 +5,7 @@ import java.util.Map;
 import org.apache.paimon.catalog.Identifier;
 import org.apache.paimon.rest.RESTCatalogInternalOptions;
 import org.apache.paimon.rest.RESTCatalogServer;
+import org.apache.paimon.rest.RESTToken;
 import org.apache.paimon.rest.auth.BearTokenAuthProvider;
 import org.apache.paimon.rest.responses.ConfigResponse;
 
@@ -28,6 +29,13 @@ public class PaimonRestServer {
                 server.addNoPermissionTable(Identifier.fromString(words[1]));
             } else if (words[0].equals("forbid-database")) {
                 server.addNoPermissionDatabase(words[1]);
+            } else if (words[0].equals("data-token")) {
+                Map<String, String> keys = new HashMap<>();
+                for (int word = 3; word < words.length; word++) {
+                    keys.put(words[word].split("=")[0], words[word].split("=")[1]);
+                }
+                server.setDataToken(
+                        Identifier.fromString(words[1]), new RESTToken(keys, Long.parseLong(words[2])));
             } else if (words[0].equals("fail-after-commit")) {
                 RESTCatalogServer.commitSuccessThrowException = true;
             } else {
