@@ -207,7 +207,13 @@ def abort(store: TableStore, messages: Iterable[CommitMessage]) -> list[str]:
         for index in message.own_index_files()
         if index.file_name not in used and _is_ours(store, index.external_path)
     ]
-    return remove(store.file_io, [store.own_path(path) for path in paths])
+    own: list[str] = []
+    for path in paths:
+        try:
+            own.append(store.own_path(path))
+        except DredgeError as error:  # the failure of the commit is reported, not this one
+            _LOG.warning("could not remove %s, which no snapshot names: %s", path, error)
+    return remove(store.file_io, own)
 
 
 def _is_ours(store: TableStore, external_path: str | None) -> bool:

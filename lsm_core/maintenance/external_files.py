@@ -12,12 +12,15 @@ from typing import IO, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
 from lsm_core.format.manifest import decode_index_manifest, decode_manifest
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.actions.orphans.listing import list_table
 from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS
-from lsm_core.metadata.store import TableStore, list_schema_ids
+from lsm_core.metadata import branches
+from lsm_core.metadata.external_paths import EXTERNAL_PATHS, declared_paths
+from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
+from lsm_core.options import ExternalRoot
 
 _LOG = logging.getLogger(__name__)
 _MANIFEST: Final = re.compile(r"manifest-(?!list-).*-[0-9]+")
@@ -42,8 +45,10 @@ class DroppedFiles:
             UnsupportedFeature: the table has files in a declared path that the operator does not allow; a folder that
                 is allowed for reading only keeps its files.
         """
-        self._store = store
+        self._store, self._declared = store, _declared_folders(store)
         self._list: IO[str] = tempfile.SpooledTemporaryFile(_IN_MEMORY, "w+", encoding="utf-8")  # noqa: SIM115
+        if not self._declared:
+            return
         try:
             for external_path, names in _named_files(store):
                 self._note_named(external_path, names)
@@ -63,7 +68,7 @@ class DroppedFiles:
         if external.may_delete(external_path):
             for name in names:
                 path = external.locate(external_path, name)
-                if external.is_declared(path):
+                if any(folder.contains(path) for folder in self._declared):
                     self._note(path)
             return
         try:
@@ -116,6 +121,18 @@ class DroppedFiles:
         if failed:
             _LOG.warning("table %s was dropped, and %s files of it stay in external paths", self._store.name, failed)
         return deleted
+
+
+def _declared_folders(store: TableStore) -> list[ExternalRoot]:
+    """Return the external paths that any schema of the table or of a branch declares, as in Java's drop."""
+    texts = {store.options.text(EXTERNAL_PATHS)}
+    for branch in {branches.MAIN, *branches.list_branches(store)}:
+        for number in list_schema_ids(store.file_io, store.root, branch):
+            try:
+                texts.add(load_schema(store.file_io, store.root, number, branch).options.get(EXTERNAL_PATHS))
+            except CorruptFile as error:
+                _LOG.warning("table %s: external paths of a schema are unknown: %s", store.name, error)
+    return [ExternalRoot(path.folder, writable=True) for text in texts for path in declared_paths(text)]
 
 
 def _named_files(store: TableStore) -> Iterator[tuple[str, list[str]]]:

@@ -644,10 +644,9 @@ class Catalog:
                 store = self.store_as_stored(name)
             except (CorruptFile, TableNotFound, InvalidOption):  # a damaged table can be dropped
                 continue
-            if store.external_paths.declared:
-                from lsm_core.maintenance.external_files import DroppedFiles
+            from lsm_core.maintenance.external_files import DroppedFiles
 
-                outside.append(stack.enter_context(DroppedFiles(store)))
+            outside.append(stack.enter_context(DroppedFiles(store)))
         return outside
 
     def rename_table(self, name: str, to: str, ignore_if_not_exists: bool = False) -> bool:

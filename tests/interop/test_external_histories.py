@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, SchemaChange, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.metadata.external_paths import entropy_folders
 from scripts.compatibility import VERSIONS
 from tests.interop.conftest import peer_module
 from tests.maintenance.tables import referenced
-from tests.support.peers import JavaPaimon, missing
-from tests.support.samples import sample
+from tests.support.peers import JavaPaimon, PyPaimon, missing
+from tests.support.samples import one_in, sample
 
 Rows = dict[tuple[str, int], int]
 _FIELDS = [
@@ -234,3 +234,32 @@ def test_entropy_folders_are_those_of_java(java: JavaPaimon, tmp_path: Path) -> 
     for path in paths:
         folder, _, name = path.rpartition("/")
         assert folder == f"file:{tmp_path}/ext/p=x/bucket-0/{entropy_folders(name)}"
+
+
+@pytest.mark.parametrize(
+    ("keyed", "strategy"), one_in(4, [(k, s) for k in (False, True) for s in ("round-robin", "entropy-inject")], 1)
+)
+def test_pypaimon_and_dredge_take_turns(tmp_path: Path, pypaimon: PyPaimon, keyed: bool, strategy: str) -> None:
+    """pypaimon writes into the external paths too, and reads what Dredge compacted there."""
+    catalog = Catalog(str(tmp_path), {"dredge.external-roots": f"{tmp_path}/ext:rw"})
+    catalog.create_database("db")
+    options = {
+        "bucket": "1" if keyed else "-1",
+        "data-file.external-paths": f"file://{tmp_path}/ext/a,file://{tmp_path}/ext/b",
+        "data-file.external-paths.strategy": strategy,
+    }
+    fields = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    catalog.create_table("db.t", Schema(fields, ["k"] if keyed else [], [], options))
+    for number in range(3):
+        data = pa.table({"k": [10 * number, 10 * number + 1], "v": [number, number]}, fields)
+        if number == 1:
+            pypaimon.write("db.t", data)
+        else:
+            catalog.table("db.t").write(data)
+    for full in (False, True):
+        if full:
+            catalog.table("db.t").compact(full=True)
+        mine = catalog.table("db.t").to_arrow().sort_by("k")
+        assert mine.column("k").to_pylist() == [0, 1, 10, 11, 20, 21]
+        assert pypaimon.read("db.t").select(["k", "v"]).sort_by("k").to_pylist() == mine.to_pylist()
+    assert not list((tmp_path / "db.db").rglob("*.parquet"))

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lsm_core import Catalog, Schema, Table
+from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.cli.app import run
 from lsm_core.clock import FixedClock
 from lsm_core.errors import DredgeError, UnsupportedFeature
@@ -228,6 +228,30 @@ def test_branches_and_tags_keep_external_files(tmp_path: Path) -> None:
     table.delete_branch("dev")
     table.delete_tag("keep")
     table.sweep_trash(now_ms=NOW + 100 * _DAY)
+    assert {Path(path).name for path in files_in(tmp_path / "ext")} <= referenced(table)
+
+
+def test_a_drop_takes_files_of_earlier_paths_and_of_branches(tmp_path: Path) -> None:
+    table = create(tmp_path, "append")
+    fill(table)
+    table.create_branch("dev", from_tag=None)
+    catalog = warehouse(tmp_path)
+    key = "data-file.external-paths"
+    catalog.alter_table("db.t", [SchemaChange.set_option(key, f"file:{tmp_path}/ext/later")])
+    fill(catalog.table("db.t"))
+    fill(catalog.table("db.t$branch_dev"))
+    assert len(files_in(tmp_path / "ext" / "later")) > 0
+    assert len(content(catalog.table("db.t"))) == 24
+    catalog.drop_table("db.t")
+    assert files_in(tmp_path / "ext") == set()
+
+
+def test_files_are_deleted_at_once_in_direct_mode(tmp_path: Path) -> None:
+    table = create(tmp_path, "append", **{"dredge.delete-mode": "direct"})
+    fill(table)
+    table.compact(full=True)
+    report = table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=NOW + 1)
+    assert report.files_deleted > 6
     assert {Path(path).name for path in files_in(tmp_path / "ext")} <= referenced(table)
 
 
