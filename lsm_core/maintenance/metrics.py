@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lsm_core.format.snapshot import Snapshot
+from lsm_core.iceberg.freshness import IcebergCondition
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
 from lsm_core.maintenance.holder_sizes import holds
+from lsm_core.maintenance.iceberg_lag import read_iceberg_lag
 from lsm_core.maintenance.ledger import (
     DONE,
     FAILED,
@@ -51,6 +53,8 @@ METRICS: Final[Mapping[str, str]] = {
     "dredge_table_manifests": "Manifests of the newest snapshot.",
     "dredge_table_small_manifests": "Those of them that are small or hold deletions.",
     "dredge_table_manifest_bytes": "Bytes of the newest snapshot's manifests.",
+    "dredge_table_iceberg_current": "1 if Iceberg metadata names the newest snapshot, 0 if it does not.",
+    "dredge_table_iceberg_since_timestamp_seconds": "Since when committed rows may be invisible to Iceberg readers.",
     "dredge_table_trash_records": "Deletions that wait for the end of their grace, or to be restored.",
     "dredge_table_held_bytes": "Bytes of data and changelog files that only holders of this kind keep (--holds).",
     "dredge_write_stalls": "Waits of writers for a compaction (num-sorted-run.stop-trigger) within the window.",
@@ -120,6 +124,12 @@ def table_samples(store: TableStore, since_ms: int, *, with_holders: bool = Fals
     numbers = _numbers(need_of("", buckets, history_parts(debt, store.options)), newest, debt, waiting)
     if not store.has_primary_key:
         numbers |= {"dredge_table_small_files": max(small_files_of_partitions(buckets).values(), default=0)}
+    lag = None if newest is None else read_iceberg_lag(store, buckets, newest)
+    if lag is not None:
+        numbers |= {
+            "dredge_table_iceberg_current": float(lag.view.condition is IcebergCondition.CURRENT),
+            "dredge_table_iceberg_since_timestamp_seconds": _seconds(lag.since_ms),
+        }
     labels = {"table": store.name}
     runs: dict[str, dict[str, RunTotals]] = {}
     stalls, stalled = 0, 0.0
