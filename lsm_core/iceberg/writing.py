@@ -98,6 +98,9 @@ _DAMAGED: Final = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError),
 )
 """Errors of files that the metadata names: it is then built from the snapshot, whatever their damage."""
+_UUID: Final = re.compile(rb'"table-uuid"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+_BEGINNING: Final = 4096
+"""Bytes of a metadata file, at its beginning, that have the UUID of the table."""
 _SCHEME: Final = re.compile(r"^file:(?://)?(?=/)")
 
 
@@ -243,6 +246,7 @@ class _Publication:
         )
         self._address = store.root
         self._read: dict[int, TableMetadata | None] = {}
+        self._names: frozenset[str] = frozenset()
         for part in _parts_below(folder, store.root):
             if not place_of(folder) and is_link(part):
                 raise StorageRefused(part, "it is a symbolic link, so Iceberg metadata would lie elsewhere", "use")
@@ -260,6 +264,7 @@ class _Publication:
         names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
         versions = sorted(version for version in map(version_in, names) if version is not None)
         own = self._metadata(snapshot.id) if snapshot.id in versions else None
+        self._names = frozenset(names)
         is_head = snapshots.latest_id(store) == snapshot.id
         newest = versions[-1] if versions else 0
         # Metadata that the snapshot had before a rollback may name files that expired since.
@@ -283,6 +288,8 @@ class _Publication:
         elif identity.table_uuid is None and versions:
             earlier = [version for version in versions if version < snapshot.id]
             identity = identity.after(self._metadata(earlier[-1]) if earlier else None)
+        if identity.table_uuid is None and versions:
+            identity = replace(identity, table_uuid=self._uuid_of_damaged(versions[-1]))
         try:
             abandoned = self._metadata(newest) if newest > snapshot.id and is_head and not rebuilds else None
             returned = None if abandoned is None else self._returned(abandoned)
@@ -314,6 +321,15 @@ class _Publication:
         except CorruptFile as error:
             _LOG.warning("table %s: Iceberg metadata is not used: %s", self._store.name, error)
             return None
+
+    def _uuid_of_damaged(self, version: int) -> str | None:
+        """Return the UUID at the beginning of metadata that cannot be read, such as a half-written file, or None."""
+        try:
+            with self._io.open_input(version_path(self._folder, version)) as source:
+                match = _UUID.search(source.read(_BEGINNING))
+        except OSError:
+            return None
+        return match[1].decode() if match else None
 
     def _find_base(self, versions: Sequence[int]) -> TableMetadata | None:
         """Return the newest metadata below the snapshot that can be read."""
@@ -451,6 +467,9 @@ class _Publication:
         entry = base.current
         assert entry is not None  # _missed_entries has checked it
         old = self._list(entry.manifest_list)
+        for name in sorted({manifest.name for manifest in old} - self._names):
+            if not self._io.exists(f"{self._folder}/{name}"):  # the list of files may be older than the manifest
+                raise CorruptFile(f"{self._folder}/{name}", "the manifest is missing")
         changes = self._changes(pa.concat_tables([NO_ENTRIES, *tables]))
         data = [manifest for manifest in old if manifest.content is ManifestContent.DATA]
         counts, operation = _Counts(), "append"
