@@ -9,6 +9,7 @@ caller decodes the entries.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,6 +28,9 @@ _PRESENT: Final = 2
 """Byte before a value that may be null: branch 1 of the union of null and the value."""
 _MOST_DIGITS: Final = 10
 _BLOCK_BYTES: Final = 1 << 16
+_CHUNK_BYTES: Final = 1 << 20
+"""Decompressed bytes that are looked at together; the blocks themselves are about 64 KiB."""
+_NOTHING: Final = pa.table({"record_count": pa.array([], pa.int64()), "file_size_in_bytes": pa.array([], pa.int64())})
 _MOST_SEARCHED: Final = 200
 """File names that are searched in the bytes; with more names, those of all entries are compared."""
 
@@ -72,58 +76,137 @@ class EntryPlaces:
 
 
 @dataclass(frozen=True)
-class Removal:
-    """A manifest after the removal of files.
+class Rewriting:
+    """A manifest after a look at its entries.
 
     Attributes:
-        data: content of the new manifest.
+        known: names of the added files that the manifest has already.
+        removed: entries of the removed files, as columns.
+        data: content of the new manifest; empty if no file is removed.
         row: its row of the manifest list, without a file name.
-        files: number of removed files.
-        rows: rows of the removed files.
-        size: bytes of the removed files.
     """
 
+    known: pa.Array
+    removed: pa.Table
     data: bytes
     row: IcebergManifest
-    files: int
-    rows: int
-    size: int
 
 
-def find_entries(container: avro.Container, manifest: IcebergManifest, address: str) -> EntryPlaces | None:
-    """Return the positions of a manifest's entries.
+def rewrite(
+    container: avro.Container,
+    manifest: IcebergManifest,
+    address: str,
+    names: tuple[pa.Array, pa.Array],
+    snapshot_id: int,
+) -> Rewriting | None:
+    """Return a manifest without some files: their entries become deletions, and earlier deletions end.
+
+    Memory holds the compressed manifest and about one MiB of entries.
 
     Args:
         container: the manifest.
         manifest: its row of the manifest list.
         address: address of the table's folder, with which the paths of the entries begin.
+        names: names of files that the snapshot adds, and of files that it removes.
+        snapshot_id: id of the snapshot.
+
+    Returns:
+        The rewriting, or None if the entries cannot be found by the address.
+
+    Raises:
+        CorruptFile: the manifest is damaged.
+    """
+    added_names, removed_names = names
+    if manifest.content is not ManifestContent.DATA:
+        return None
+    known: list[pa.Array] = [pa.array([], pa.string())]
+    members: list[pa.Table] = []
+    frames: list[bytes] = []
+    counts = np.zeros(len(EntryStatus), np.int64)
+    for rows, plains in _chunks(container):
+        places = find_entries(plains, rows, address)
+        if places is None:
+            return None
+        counts += np.bincount(places.status, minlength=len(EntryStatus))
+        known.append(names_of(places, find_named(places, added_names)))
+        removed = find_named(places, removed_names)
+        if removed.any():
+            members.append(_members(container, places, removed))
+        records = _changed_records(places, removed, snapshot_id)
+        frames += avro.blocks(records, container.codec, 1, container.sync, _BLOCK_BYTES)
+    if counts.tolist() != [manifest.existing_files, manifest.added_files, manifest.deleted_files]:
+        return None
+    if not members:
+        return Rewriting(pa.concat_arrays(known), _NOTHING, b"", manifest)
+    lost = pa.concat_tables(members)
+    rows_removed = pc.sum(lost.column("record_count")).as_py()
+    data = b"".join([avro.header(container.schema, container.codec, container.sync), *frames])
+    row = replace(
+        manifest,
+        name="",
+        length=len(data),
+        sequence_number=snapshot_id,
+        snapshot_id=snapshot_id,
+        added_files=0,
+        existing_files=manifest.live_files - lost.num_rows,
+        deleted_files=lost.num_rows,
+        added_rows=0,
+        existing_rows=manifest.live_rows - rows_removed,
+        deleted_rows=rows_removed,
+    )
+    return Rewriting(pa.concat_arrays(known), lost, data, row)
+
+
+def _chunks(container: avro.Container) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the decompressed blocks of a manifest, some at a time, with the number of their records."""
+    plains: list[bytes] = []
+    rows = size = 0
+    for block in container.blocks:
+        plains.append(container.plain(block))
+        rows, size = rows + block.rows, size + len(plains[-1])
+        if size >= _CHUNK_BYTES:
+            yield rows, plains
+            plains, rows, size = [], 0, 0
+    if rows:
+        yield rows, plains
+
+
+def _members(container: avro.Container, places: EntryPlaces, chosen: Bools) -> pa.Table:
+    """Return the row count and size (bytes) of some entries' files."""
+    lost = np.flatnonzero(chosen)
+    plain = places.data[slice_places(places.starts[lost], (places.ends - places.starts)[lost])].tobytes()
+    entries = avro.decode_block(container, plain, len(lost))
+    values = dict(zip([f.name for f in entries["data_file"].type], entries["data_file"].flatten(), strict=True))
+    return pa.table({name: values[name] for name in _NOTHING.column_names})
+
+
+def find_entries(plains: Sequence[bytes], count: int, address: str) -> EntryPlaces | None:
+    """Return the positions of the entries of some blocks.
+
+    Args:
+        plains: decompressed blocks.
+        count: number of their entries.
+        address: address of the table's folder, with which the paths of the entries begin.
 
     Returns:
         The positions, or None if they cannot be found by the address.
-
-    Raises:
-        CorruptFile: a block cannot be decompressed.
     """
-    plains = [container.plain(block) for block in container.blocks]
     prefix = f"{address}/".encode()
     # The padding lets the search read before the first entry and after the last.
     data: U8 = np.frombuffer(b"".join([bytes(_MOST_DIGITS * 5), *plains, bytes(len(prefix))]), np.uint8)
     first, last = _MOST_DIGITS * 5, len(data) - len(prefix)
     paths = _find(data, np.frombuffer(prefix, np.uint8))
-    counts = (manifest.existing_files, manifest.added_files, manifest.deleted_files)
-    count = sum(counts)
-    if manifest.content is not ManifestContent.DATA or len(paths) < count or not count:
+    paths = paths[paths >= first]
+    if len(paths) < count or not count:
         return None
     lengths, is_valid = _header(data, paths)
     path_sizes = lengths.pop("path")
     starts = lengths["start"]
     chosen = np.flatnonzero(is_valid & (starts >= first) & (paths + path_sizes <= last))
     starts = starts[chosen]
-    if len(starts) != count or int(starts[0]) != first or sum(block.rows for block in container.blocks) != count:
+    if len(starts) != count or int(starts[0]) != first:
         return None
     status: npt.NDArray[np.uint8] = data[starts] >> np.uint8(1)
-    if any(int((status == kind).sum()) != counts[kind] for kind in EntryStatus):
-        return None
     ends = np.r_[starts[1:], last]
     sizes = path_sizes[chosen]
     if (sizes <= 0).any() or (paths[chosen] + sizes > ends).any():
@@ -180,45 +263,6 @@ def _number_before(data: U8, ends: I64) -> tuple[I64, I64, Bools]:
         values = np.where(continues, (values << 7) | (data[starts] & 0x7F), values)
         continues &= data[starts - 1] >= 0x80
     return starts, (values >> 1) ^ -(values & 1), is_valid & ~continues
-
-
-def remove_files(
-    container: avro.Container, places: EntryPlaces, removed: Bools, manifest: IcebergManifest, snapshot_id: int
-) -> Removal:
-    """Return a manifest without some files; their entries become deletions, and earlier deletions end.
-
-    Args:
-        container: the manifest.
-        places: positions of its entries.
-        removed: whether the snapshot removes the file of each entry; such entries are live.
-        manifest: row of the manifest list.
-        snapshot_id: id of the snapshot.
-
-    Raises:
-        CorruptFile: a removed entry cannot be decoded.
-    """
-    lost = np.flatnonzero(removed)
-    plain = places.data[slice_places(places.starts[lost], (places.ends - places.starts)[lost])].tobytes()
-    entries = avro.decode_block(container, plain, len(lost))
-    members = dict(zip([f.name for f in entries["data_file"].type], entries["data_file"].flatten(), strict=True))
-    rows, size = (int(pc.sum(members[name]).as_py() or 0) for name in ("record_count", "file_size_in_bytes"))
-    records = _changed_records(places, removed, snapshot_id)
-    frames = avro.blocks(records, container.codec, 1, container.sync, _BLOCK_BYTES)
-    data = b"".join([avro.header(container.schema, container.codec, container.sync), *frames])
-    row = replace(
-        manifest,
-        name="",
-        length=len(data),
-        sequence_number=snapshot_id,
-        snapshot_id=snapshot_id,
-        added_files=0,
-        existing_files=manifest.live_files - len(lost),
-        deleted_files=len(lost),
-        added_rows=0,
-        existing_rows=manifest.live_rows - rows,
-        deleted_rows=rows,
-    )
-    return Removal(data, row, len(lost), rows, size)
 
 
 def _changed_records(places: EntryPlaces, removed: Bools, snapshot_id: int) -> avro.Piece:

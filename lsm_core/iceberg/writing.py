@@ -29,7 +29,7 @@ from lsm_core.format.avro import Container
 from lsm_core.format.manifest import ADD, DELETE, VECTORS_INDEX
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.iceberg.entry_bytes import find_entries, find_named, names_of, remove_files
+from lsm_core.iceberg.entry_bytes import rewrite
 from lsm_core.iceberg.manifest_entries import (
     EntryStatus,
     data_entries,
@@ -700,17 +700,12 @@ class _Publication:
         added_names, removed_names = names
         if not self._settings.has_row_ids:  # row ids are written into entries that move
             container = Container(pa.BufferReader(content), path)
-            places = find_entries(container, manifest, self._address)
-            if places is not None:
-                known_names = names_of(places, find_named(places, added_names))
-                removed = find_named(places, removed_names)
-                if not removed.any():
-                    return None, known_names
-                removal = remove_files(container, places, removed, manifest, self._snapshot.id)
-                counts.deleted_files += removal.files
-                counts.deleted_rows += removal.rows
-                counts.deleted_bytes += removal.size
-                return [self._write_manifest(EncodedManifest(removal.data, removal.row))], known_names
+            rewriting = rewrite(container, manifest, self._address, names, self._snapshot.id)
+            if rewriting is not None:
+                self._count_removed(rewriting.removed, counts)
+                if not rewriting.data:
+                    return None, rewriting.known
+                return [self._write_manifest(EncodedManifest(rewriting.data, rewriting.row))], rewriting.known
         entries = decode_manifest(content, path, self._schema, manifest)
         own = file_names(entries.column("file_path"))
         live = numpy_array(pc.less(entries.column("status"), EntryStatus.DELETED))
@@ -718,13 +713,16 @@ class _Publication:
         removed = live & numpy_array(pc.is_in(own, removed_names))
         if not removed.any():
             return None, known_names
-        lost = entries.filter(arrow_array(removed))
-        counts.deleted_files += lost.num_rows
-        counts.deleted_rows += pc.sum(lost.column("record_count")).as_py()
-        counts.deleted_bytes += pc.sum(lost.column("file_size_in_bytes")).as_py()
+        self._count_removed(entries.filter(arrow_array(removed)), counts)
         entries = with_row_ids(entries, manifest.first_row_id)
         changed = without_files(entries, removed, self._snapshot.id)
         return self._write_manifests([changed], ManifestContent.DATA), known_names
+
+    def _count_removed(self, entries: pa.Table, counts: _Counts) -> None:
+        rows, size = (pc.sum(entries.column(name)).as_py() or 0 for name in ("record_count", "file_size_in_bytes"))
+        counts.deleted_files += entries.num_rows
+        counts.deleted_rows += rows
+        counts.deleted_bytes += size
 
     def _merged(self, data: Sequence[IcebergManifest]) -> list[IcebergManifest]:
         """Merge small manifests if there are many.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lsm_core import Catalog, SchemaChange
@@ -308,6 +309,7 @@ def test_files_are_removed_by_the_bytes_as_by_the_entries(
     if many:
         monkeypatch.setattr(entry_bytes, "_MOST_SEARCHED", 0)
         monkeypatch.setattr(writing, "_MOST_SEARCHED", 0)
+        monkeypatch.setattr(entry_bytes, "_CHUNK_BYTES", 1)
     options = {"metadata.iceberg.compaction.min.file-num": "2", "metadata.iceberg.compaction.max.file-num": "2"}
     table = make_table(tmp_path, {**options, "target-file-size": "1 b"}, parts=False)
     for number in range(9):
@@ -327,25 +329,26 @@ def test_files_are_removed_by_the_bytes_as_by_the_entries(
         (manifest,) = decode_manifest_list((folder / Path(entry["manifest-list"]).name).read_bytes(), "list")
         data = (folder / manifest.name).read_bytes()
         container = Container(pa.BufferReader(data), "manifest")
-        places = entry_bytes.find_entries(container, manifest, store.root)
-        assert places is not None
         entries = decode_manifest(data, "manifest", store.schema, manifest)
-        names = file_names(entries.column("file_path"))
-        assert entry_bytes.names_of(places, places.live()) == names.filter(pa.array(places.live()))
+        live = pa.array([status != 2 for status in entries.column("status").to_pylist()])
+        names = file_names(entries.column("file_path")).filter(live)
+        nothing = pa.array([], pa.string())
+        untouched = entry_bytes.rewrite(container, manifest, store.root, (names[1:3], nothing), 300)
+        assert untouched is not None
+        assert (untouched.known.to_pylist(), untouched.data) == (names[1:3].to_pylist(), b"")
         for some in (names[:1], names[2:5], names):
-            removed = entry_bytes.find_named(places, some)
-            short = entry_bytes.remove_files(container, places, removed, manifest, 300)
-            expected = without_files(entries, removed, 300)
+            short = entry_bytes.rewrite(container, manifest, store.root, (nothing, some), 300)
+            assert short is not None
+            removed = pc.and_(pc.is_in(file_names(entries.column("file_path")), some), live)
+            expected = without_files(entries, removed.to_numpy(zero_copy_only=False), 300)
             assert decode_manifest(short.data, "manifest", store.schema, short.row).equals(expected)
-            (encoded,) = encode_manifests(
-                [expected],
-                ManifestForm(store.schema, has_row_ids=False, codec="snappy", target_bytes=1 << 20),
-                300,
-                ManifestContent.DATA,
-            )
+            form = ManifestForm(store.schema, has_row_ids=False, codec="snappy", target_bytes=1 << 20)
+            (encoded,) = encode_manifests([expected], form, 300, ManifestContent.DATA)
             assert replace(short.row, length=0, partitions=()) == replace(encoded.row, length=0, partitions=())
-        assert entry_bytes.find_entries(container, manifest, "/elsewhere") is None
-        assert entry_bytes.find_entries(container, replace(manifest, added_files=1), store.root) is None
+            assert short.removed.num_rows == len(some)
+        assert entry_bytes.rewrite(container, manifest, "/elsewhere", (nothing, names), 300) is None
+        wrong = replace(manifest, added_files=manifest.added_files + 1)
+        assert entry_bytes.rewrite(container, wrong, store.root, (nothing, names), 300) is None
 
 
 def test_a_repeated_commit_makes_up_for_missing_metadata(tmp_path: Path) -> None:
