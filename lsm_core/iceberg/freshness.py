@@ -21,10 +21,10 @@ from lsm_core.iceberg.state import (
     IcebergStorage,
     catalog_folder,
     commit_identity,
-    current_version,
     is_moved,
     metadata_folder,
     read_state,
+    read_version_hint,
     storage_of,
     table_folder,
 )
@@ -189,12 +189,13 @@ def _first_time(store: TableStore, newest: Snapshot) -> int:
 def _left_over(store: TableStore, newest: Snapshot) -> IcebergView | None:
     """Return the view of metadata that is left from a time when the option was on, or None without any.
 
-    Only a table whose schema has changed may have had the option, so most tables cost no request.
+    Only a table whose schema has changed may have had the option, so most tables cost no request, and the others two:
+    every engine that writes metadata writes the hint, too.
     """
     if store.schema.id == 0:
         return None
     for folder in (table_folder(store.root), catalog_folder(store.root)):
-        if folder is not None and (version := current_version(store.file_io, folder)) is not None:
+        if folder is not None and (version := read_version_hint(store.file_io, folder)) is not None:
             return IcebergView(IcebergCondition.LEFT_OVER, folder, newest.id, version)
     return None
 

@@ -20,7 +20,7 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.json_text import ObjectReader, parse_object
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
-from lsm_core.storage import FileIO, check_name
+from lsm_core.storage import FileIO, check_name, place_of
 
 STORAGE: Final = "metadata.iceberg.storage"
 STORAGE_LOCATION: Final = "metadata.iceberg.storage-location"
@@ -196,6 +196,8 @@ def catalog_folder(root: str) -> str | None:
     name = database.removesuffix(_DATABASE_SUFFIX)
     if not warehouse or not table or not name or name == database or name in (".", ".."):
         return None
+    if place_of(root) and not parent.startswith(f"{place_of(root)}/"):
+        return None  # the database would be a bucket, and the folder in another bucket
     return f"{warehouse}/iceberg/{name}/{table}/metadata"
 
 

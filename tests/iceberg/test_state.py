@@ -66,6 +66,14 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         iceberg.metadata_folder(store)
 
 
+def test_the_catalogs_folder_is_in_the_tables_own_store() -> None:
+    assert iceberg.catalog_folder("s3://lake/shop.db/t") == "s3://lake/iceberg/shop/t/metadata"
+    assert iceberg.catalog_folder("s3://lake/house/shop.db/t/") == "s3://lake/house/iceberg/shop/t/metadata"
+    for root in ("s3://shop.db/t", "/shop.db/t", "/house/.db/t", "/house/...db/t", "/house/shop/t", "shop.db/t"):
+        assert iceberg.catalog_folder(root) is None
+        assert iceberg.warehouse_of(root) is None
+
+
 def test_an_unknown_storage_is_refused() -> None:
     options = TableOptions({"metadata.iceberg.storage": "somewhere"}, "db.t", stored=True)
     with pytest.raises(InvalidOption, match="somewhere"):
