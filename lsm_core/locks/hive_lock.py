@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lsm_core.clock import utc_text
 from lsm_core.errors import MetastoreFailed
 from lsm_core.locks.hive_client import CallUnknown, HiveClient, HiveRefusal
-from lsm_core.locks.hive_settings import hive_settings, require_thrift
+from lsm_core.locks.hive_settings import address_text, hive_settings, parse_addresses, require_thrift
 from lsm_core.locks.lease import Busy, Grant
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ def lock_client(uri: str) -> HiveClient:
             not offered.
     """
     require_thrift()
+    shared = _clients.get(",".join(map(address_text, parse_addresses(uri))))
+    if shared is not None:
+        return shared
     settings = hive_settings({"uri": uri})
     return _clients.setdefault(settings.address, HiveClient(settings))
 

@@ -23,7 +23,7 @@ from pymetastore.hive_metastore.ttypes import (
 )
 
 from lsm_core import Catalog
-from lsm_core.errors import InvalidOption, LockLost, LockTimeout, MetastoreFailed
+from lsm_core.errors import InvalidOption, LockLost, LockTimeout, MetastoreFailed, UnsupportedFeature
 from lsm_core.locks import Busy, Grant, Lease, LockSettings, guarantee_text, held, hive_lock, table_lock
 from lsm_core.locks.hive_client import CallUnknown, HiveRefusal
 from lsm_core.locks.hive_lock import HiveLock
@@ -275,6 +275,22 @@ def test_a_table_leads_to_no_metastore_of_its_own_choice(tmp_path: Path, monkeyp
     taken = table_lock(*opened, store.clock)
     assert isinstance(taken, HiveLock) and taken.name == "db.t in thrift://a:9083,thrift://b:9083"
     assert "lock of db.t in the metastore thrift://a:9083" in guarantee_text(*opened)
+
+
+def test_locks_use_the_connections_of_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hive_lock, "_clients", {})
+    (tmp_path / "hive-site.xml").write_text(
+        "<configuration><property><name>hive.metastore.use.SSL</name><value>true</value></property></configuration>"
+    )
+    monkeypatch.setenv("HIVE_CONF_DIR", str(tmp_path))
+    with pytest.raises(UnsupportedFeature, match="TLS"):
+        hive_lock.lock_client("thrift://queue:9083")
+    catalog_client = Queue()
+    hive_lock.share_client(catalog_client)  # type: ignore[arg-type]
+    assert hive_lock.lock_client(" thrift://queue ") is catalog_client  # type: ignore[comparison-overlap]
+    monkeypatch.delenv("HIVE_CONF_DIR")
+    other = hive_lock.lock_client("thrift://other:9083")
+    assert other.address == "thrift://other:9083" and hive_lock.lock_client("thrift://other:9083") is other
 
 
 def test_a_catalog_of_folders_may_take_locks_of_a_metastore() -> None:
