@@ -182,8 +182,6 @@ class ExternalPaths:
         root: str,
         options: TableOptions,
         roots: Sequence[ExternalRoot],
-        *,
-        declared_by_caller: bool = False,
     ) -> None:
         """Prepare the paths; no file is accessed.
 
@@ -192,12 +190,11 @@ class ExternalPaths:
             root: the table's folder.
             options: options of the table.
             roots: folders that the operator allows.
-            declared_by_caller: whether the catalog or a caller, not the table, sets `data-file.external-paths`.
         """
         self.table, self.root, self.roots = table, root, tuple(roots)
         self.declared = declared_paths(options.get(EXTERNAL_PATHS))
         self.strategy = str(options.get(STRATEGY)).lower()
-        self._options, self._by_caller = options, declared_by_caller
+        self._options = options
         self._linkless: set[tuple[str, str]] = set()
         self._turn = random.randrange(1 << 16)  # noqa: S311  # spreads the files of many writers
         self._random = random.Random()  # noqa: S311
@@ -210,7 +207,7 @@ class ExternalPaths:
     def permission(self, folder: str) -> ExternalRoot | None:
         """Return the allowed root that contains a folder or file, or None.
 
-        A folder of :data:`ALLOWED_PLACES` allows paths that the table declares, as does a caller that declares them.
+        A folder of `DREDGE_ALLOWED_PLACES` allows paths that the table declares.
 
         Args:
             folder: absolute path, or address in an object store.
@@ -220,7 +217,7 @@ class ExternalPaths:
             return root
         for declared in self.declared:
             place = ExternalRoot(declared.folder, writable=True)
-            if place.contains(folder) and (self._by_caller or is_allowed_place(declared.folder)):
+            if place.contains(folder) and is_allowed_place(declared.folder):
                 return place
         return None
 

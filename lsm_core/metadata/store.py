@@ -944,11 +944,7 @@ class TableStore:
         key = (*environment, self.root, self.external_roots, *(self.options.text(option) for option in options))
         if self._external is None or self._external[0] != key:
             roots = (*parse_external_roots(self.external_roots, EXTERNAL_ROOTS_OPTION), *parse_external_roots(key[0]))
-            by_caller = EXTERNAL_PATHS in self.dynamic_options
-            self._external = (
-                key,
-                ExternalPaths(self.name, self.root, self.options, roots, declared_by_caller=by_caller),
-            )
+            self._external = (key, ExternalPaths(self.name, self.root, self.options, roots))
         return self._external[1]
 
     def new_data_file(self, partition: bytes, bucket: int, name: str) -> NewFile:

@@ -18,6 +18,7 @@ from lsm_core import Catalog, Schema, Table
 from lsm_core.clock import FixedClock
 from lsm_core.errors import CorruptFile, InvalidOption, PlanRefused, RefusalRule, UnsupportedFeature
 from lsm_core.maintenance import DeleteItem, MaintenancePlan
+from lsm_core.options import ALLOWED_PLACES
 from lsm_core.storage import FileStatus, LocalFileIO
 from tests.maintenance.tables import HOUR, NOW, assert_whole, content, keyed, on_disk, rows, strays, tag, with_io
 
@@ -402,7 +403,10 @@ def test_partitions_other_prefixes_and_directories_are_looked_into(tmp_path: Pat
     assert {item.path for item in plan.items_of(DeleteItem)} == set(strayed)
 
 
-def test_external_places_are_cleaned_unless_another_table_may_use_them(tmp_path: Path) -> None:
+def test_external_places_are_cleaned_unless_another_table_may_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALLOWED_PLACES, f"{tmp_path}/external")
     table = history(tmp_path)
     place = tmp_path / "external"
     outside = place / "bucket-0" / Path(DIRT[0]).name
