@@ -6,7 +6,8 @@ A peer that cannot be fetched is reported on stderr. With CI=true that is an err
 that need the peer are skipped with a message. Newer versions of Java Paimon are optional: the registry may not have
 them yet. They are taken from the registry, else from the folder that DREDGE_PAIMON_JARS names, else from
 ../shared/peer/jars. Paimon's Spark connector, the Spark that it needs (450 MB) and Iceberg's runtime for that Spark are
-only fetched with the argument --spark-connector, and servers of stores (HDFS, Azurite; 400 MB) with the argument --stores, for `make soak`.
+only fetched with the argument --spark-connector, and servers of stores (HDFS, Azurite) and Paimon's S3
+client (500 MB in all) with the argument --stores, for `make soak`.
 """
 
 from __future__ import annotations
@@ -242,6 +243,11 @@ def hdfs_cluster() -> None:
         fetch_jar(group, artifact, jar_version, "hdfs")
 
 
+def paimon_s3() -> None:
+    """Put Java Paimon's file system for S3 into .peers/paimon-s3."""
+    fetch_jar("org.apache.paimon", "paimon-s3", PAIMON, "paimon-s3")
+
+
 def azurite() -> None:
     """Put Azurite, a server for Azure's blobs, into .peers/azurite."""
     if (PEERS / "azurite" / "node_modules" / ".bin" / "azurite-blob").exists():
@@ -284,7 +290,7 @@ def main(arguments: list[str]) -> int:
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"peers: NOT TESTED: {name}: {error}", file=sys.stderr, flush=True)
     if "--stores" in arguments:
-        for name, build in (("HDFS", hdfs_cluster), ("Azurite", azurite)):
+        for name, build in (("HDFS", hdfs_cluster), ("Azurite", azurite), ("Java Paimon on S3", paimon_s3)):
             try:
                 build()
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:

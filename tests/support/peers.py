@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -40,6 +40,8 @@ PYPAIMON_RUST = ROOT / ".peers" / "pypaimon-rust" / "bin" / "python"
 PYICEBERG = ROOT / ".peers" / "pyiceberg" / "bin" / "python"
 ICEBERG_SPARK = ROOT / ".peers" / "iceberg-spark"
 """Folder with the jar of Iceberg's runtime for the Spark of `PAIMON_SPARK`."""
+PAIMON_S3 = ROOT / ".peers" / "paimon-s3"
+"""Folder with the jar of Java Paimon's file system for S3."""
 OPENLINEAGE = ROOT / ".peers" / "openlineage"
 """Folder of dagster-openlineage with the packages that this environment lacks."""
 PAIMON_SPARK = ROOT / ".peers" / "paimon-spark" / "bin" / "python"
@@ -165,19 +167,22 @@ class JavaPaimon:
     Commands and answers are those of ../shared/peer. Raises PeerMissing without a jar, Java or a living JVM.
     """
 
-    def __init__(self, version: str | None = None, *, hive_jars: list[str] | None = None) -> None:
+    def __init__(
+        self, version: str | None = None, *, hive_jars: list[str] | None = None, store_jars: Sequence[Path] = ()
+    ) -> None:
         """Start the JVM.
 
         Args:
             version: version of Paimon; None for the version of `java_environment`.
             hive_jars: jars of Hive for the Hive catalog; None for a process without it.
+            store_jars: jars with file systems of further stores.
         """
         java_environment()
         self._peer = peer_module()
         drivers = [
             str(jar) for pattern in ("sqlite-jdbc-*.jar", "postgresql-*.jar") for jar in PAIMON_JAVA.glob(pattern)
         ]
-        drivers += hive_jars or []
+        drivers += [*(hive_jars or []), *map(str, store_jars)]
         java = self._peer.java_command()
         jars = os.pathsep.join([self._peer.classpath(version or self._peer.DEFAULT_VERSION), *drivers])
         ours = ["PaimonLanes.java", "PaimonCatalogs.java", "PaimonClustering.java"]
