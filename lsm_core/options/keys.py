@@ -432,7 +432,7 @@ PAIMON_KEYS: Final[tuple[Key, ...]] = (
     Key("metadata.iceberg.compaction.min.file-num", INT, "10"),
     Key("metadata.iceberg.delete-after-commit.enabled", BOOL, "true"),
     Key("metadata.iceberg.format-version", INT, "2"),
-    Key("metadata.iceberg.manifest-compression", TEXT, "snappy"),
+    Key("metadata.iceberg.manifest-compression", ENUM, "snappy"),
     Key("metadata.iceberg.manifest-legacy-version", BOOL, "false"),
     Key("metadata.iceberg.previous-versions-max", INT, "0"),
     Key("metadata.iceberg.storage", ENUM, "disabled"),
@@ -922,6 +922,9 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "materialized-table.refresh-mode": ("continuous", "full", "automatic"),
     "materialized-table.refresh-status": ("initializing", "activated", "suspended"),
     "merge-engine": ("deduplicate", "partial-update", "aggregation", "first-row"),
+    "metadata.iceberg.manifest-compression": (
+        *("none", "null", "uncompressed", "snappy", "zstd", "zstandard", "deflate", "gzip", "bzip2", "xz"),
+    ),
     "metadata.iceberg.storage": ("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog"),
     "metadata.iceberg.storage-location": ("table-location", "catalog-location"),
     "metastore.tag-to-partition.preview": ("none", "process-time", "watermark", "batch"),

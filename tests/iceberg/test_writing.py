@@ -14,6 +14,7 @@ import pytest
 
 from lsm_core import Catalog, SchemaChange
 from lsm_core.commit import Committer
+from lsm_core.errors import UnsupportedFeature
 from lsm_core.format.avro import Container
 from lsm_core.iceberg import entry_bytes, writing
 from lsm_core.iceberg.manifest_entries import file_names, without_files
@@ -26,7 +27,7 @@ from lsm_core.iceberg.manifest_files import (
 )
 from lsm_core.iceberg.schemas import is_same_schema
 from lsm_core.iceberg.writing import write_metadata
-from lsm_core.metadata import snapshots
+from lsm_core.metadata import manifests, snapshots
 from lsm_core.storage import LocalFileIO
 from tests.iceberg.tables import (
     LOCAL,
@@ -398,3 +399,70 @@ def test_metadata_returns_to_an_older_snapshot(tmp_path: Path, kept: str) -> Non
     assert list(after["refs"]) == ["second"]
     table.write(rows([9]))
     assert [entry["snapshot-id"] for entry in assert_current(table)["snapshots"]] == [2, 3]
+
+
+def test_version_3_shows_deletion_vectors(tmp_path: Path) -> None:
+    vectors = {"deletion-vectors.enabled": "true", "deletion-vectors.bitmap64": "true"}
+    table = make_table(tmp_path, {**vectors, "metadata.iceberg.format-version": "3"}, keyed=True, parts=False)
+    table.write(rows(list(range(100))))
+    table.compact(full=True)
+    assert_current(table, any_level=True)
+    deleted = []
+    for number in range(3):
+        table.write(rows([number, number + 50], "new"))
+        table.compact()
+        summary = assert_current(table, any_level=True)["snapshots"][-1]["summary"]
+        deleted.append(int(summary["total-position-deletes"]))
+        assert int(summary["total-records"]) - deleted[-1] == 100
+        newest = snapshots.latest(table.store)
+        assert newest is not None
+        known = {
+            (vector.data_file, vector.offset, vector.length, vector.cardinality)
+            for entry in manifests.index_entries(table.store, newest)
+            for vector in entry.deletion_vectors or ()
+        }
+        shown = {
+            (Path(file["referenced_data_file"]).name, file["content_offset"], file["content_size_in_bytes"], count)
+            for manifest in listed_manifests(folder_of(table))
+            if manifest["content"] == 1
+            for entry in records(folder_of(table) / Path(manifest["manifest_path"]).name)
+            for file in [entry["data_file"]]
+            for count in [file["record_count"]]
+        }
+        assert shown == known
+    assert max(deleted) > 0
+
+
+def test_every_verb_that_commits_keeps_the_metadata_true(tmp_path: Path) -> None:
+    table = make_table(tmp_path, {"partition.expiration-time": "1 d", "partition.timestamp-formatter": "yyyy-MM-dd"})
+    table.write(rows([1, 2, 3], part="2020-01-01"))
+    table.write(rows([4, 5], part="2990-01-01"))
+    uuid = assert_current(table)["table-uuid"]
+    verbs: list[Any] = [
+        lambda: table.update("k = 4", {"v": "'x'"}),
+        lambda: table.delete("k = 5"),
+        lambda: table.write(rows([7], part="2990-01-01"), overwrite=True),
+        lambda: table.apply(table.plan_maintenance("manifests")),
+        lambda: table.analyze(),
+        lambda: table.expire_partitions(),
+        lambda: table.write(rows([8], part="2990-01-02")),
+        lambda: table.expire_snapshots(),
+        lambda: table.truncate(),
+    ]
+    for verb in verbs:
+        verb()
+        assert assert_current(table)["table-uuid"] == uuid
+    assert listed_files(folder_of(table)) == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [("TIMESTAMP(9)", "precision 3 to 6"), ("TIME(6)", "precision 0 to 3"), ("VARIANT", "no VARIANT")],
+)
+def test_types_that_iceberg_does_not_have_are_refused(tmp_path: Path, column: str, reason: str) -> None:
+    table = make_table(tmp_path, parts=False)
+    table.write(rows([1]))
+    with pytest.raises(UnsupportedFeature, match=rf"'n' of type .*{reason}"):
+        Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.add_column("n", column)])
+    table.write(rows([2]))
+    assert_current(table)
