@@ -32,6 +32,7 @@ _VERBS: Final = {
     "snapshots": "inspection",
     "files": "inspection",
     "show": "show",
+    "partitions": "show",
     "explain": "explain",
     "holds": "inspection",
     "trash": "trash",

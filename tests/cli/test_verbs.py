@@ -51,6 +51,8 @@ def test_looking(shell: Shell) -> None:
     assert len(shell("files", "db.t", "--snapshot", "2", "--json").json) == 2
     assert files[0]["file_path"] in shell("files", "db.t").out
     assert [p["partition"] for p in shell("show", "db.t$partitions", "--json").json] == ["dt=a", "dt=b"]
+    assert [list(p)[:2] for p in shell("partitions", "db.t", "--json").json] == [["partition", "record_count"]] * 2
+    assert "the first 1 rows" in shell("partitions", "db.t", "--limit", "1").out
     assert shell("show", "sys.tables", "--columns", "table_name", "--json").json == [{"table_name": "t"}]
     assert "the first 1 rows" in shell("show", "db.t$files", "--limit", "1", "--snapshot", "3").out
 

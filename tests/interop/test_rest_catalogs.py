@@ -571,7 +571,9 @@ def test_what_the_server_forbids_is_one_line(server: RestServer, house: Catalog)
 # -- partitions ------------------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_kept_by_the_server(house: Catalog, java_house: Java, proxy: FaultyProxy) -> None:
+def test_partitions_are_kept_by_the_server(
+    house: Catalog, java_house: Java, proxy: FaultyProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
     # The server does not forget the partitions of a dropped table, so no other test has this name.
     fields = pa.schema([*FIELDS, pa.field("p", pa.int32(), nullable=False)])
     options = {"bucket": "1", "metastore.partitioned-table": "true", "partition.mark-done-action": "mark-event"}
@@ -588,6 +590,10 @@ def test_partitions_are_kept_by_the_server(house: Catalog, java_house: Java, pro
     assert sum("/partitions" in path for _, path in proxy.requests) >= 2, "the server gives 100 partitions a page"
     assert len(rows) == count and all(row["created_by"] for row in rows)
     assert {row["partition"]: row["record_count"] for row in rows}["p=7"] == 2
+    proxy.requests.clear()
+    place = ["-w", f"rest:{proxy.url}", "--catalog-option", f"warehouse={WAREHOUSE}", "--limit", "2"]
+    assert run(["partitions", "db.parted", *place]) == 0
+    assert "done" in (printed := capsys.readouterr().out) and "the first 2 rows" in printed
     proxy.requests.clear()
     assert seen.table("db.parted$partitions").to_arrow(columns=["partition"]).num_rows == count
     assert not [path for _, path in proxy.requests if path.endswith("/partitions")]

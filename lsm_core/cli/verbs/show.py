@@ -1,4 +1,4 @@
-"""The verb that prints rows of system tables ("db.orders$files", "sys.tables"), or the first rows of a table."""
+"""Verbs that print rows of system tables ("db.orders$files", "sys.tables"), or the first rows of a table."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ Name = Annotated[
         show_default=False,
         autocompletion=table_names,
     ),
+]
+TableOnly = Annotated[
+    str, typer.Argument(metavar="TABLE", help="database.table", show_default=False, autocompletion=table_names)
 ]
 Columns = Annotated[
     str | None, typer.Option("--columns", metavar="A,B", help="Only these columns.", show_default=False)
@@ -53,3 +56,17 @@ def show(
     print_table(table, rows_read.column_names, [list(row.values()) for row in rows])
     if rows_read.num_rows > limit:
         say(f"(the first {limit} rows; --limit shows more)")
+
+
+def partitions(
+    warehouse: Warehouse,
+    table: TableOnly,
+    limit: Limit = _FIRST,
+    as_json: AsJson = False,
+    clock: ClockOption = None,
+) -> None:
+    """Print the partitions of a table; behind a catalog server that keeps them, with what only the server knows."""
+    own = "partition,record_count,file_size_in_bytes,file_count,last_update_time,total_buckets"
+    is_served = open_catalog(warehouse, clock).store(table).publisher is not None
+    server = ",done,created_at,created_by" if is_served else ""
+    show(warehouse, f"{table}$partitions", f"{own}{server}", limit, None, None, as_json, clock)
