@@ -51,6 +51,7 @@ from dredge.platform_core.policies.findings import (
     Severity,
     find_backlog,
     find_history,
+    find_iceberg_lag,
     find_late_data,
     find_pause,
     find_permanent_failures,
@@ -299,6 +300,7 @@ class Watch:
                 *find_stall(table.name, due_work(table.facts, table.policy_of, table.now), policy, now),
                 *find_pause(table.name, policy, now),
                 *find_late_data(table.name, states, policy),
+                *find_iceberg_lag(table.name, table.health.iceberg, policy, now),
             ]
             return [*findings, *self._find_history(table, policy, now)]
         except Exception as error:  # noqa: BLE001  (one table stops no other)

@@ -32,6 +32,7 @@ RUNBOOK: Final = {
     AlertCondition.TAGS: "the-disk-fills",
     AlertCondition.GAP: "the-disk-fills",
     AlertCondition.MANIFESTS: "a-table-is-slow",
+    AlertCondition.ICEBERG: "iceberg-readers-miss-rows",
     AlertCondition.SENSOR: "the-platform-itself-stopped",
     AlertCondition.POOL: "the-platform-itself-stopped",
 }

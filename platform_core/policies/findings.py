@@ -15,6 +15,7 @@ from dredge.platform_core.table_card import count_text
 from lsm_core.clock import utc_text
 from lsm_core.maintenance.checks.layout_condition import ConditionVerdict
 from lsm_core.maintenance.history_health import HistoryHealth
+from lsm_core.maintenance.iceberg_lag import IcebergLag
 
 
 class AlertCondition(StrEnum):
@@ -36,6 +37,7 @@ class AlertCondition(StrEnum):
     CONSUMER = "a consumer holds snapshots"
     TAGS = "tags pile up"
     MANIFESTS = "manifests pile up"
+    ICEBERG = "Iceberg readers lag"
     LATE_DATA = "late data woke a partition"
     SENSOR = "a sensor is silent"
     POOL = "a step waits for a free pool"
@@ -130,6 +132,29 @@ def find_backlog(table: str, states: Sequence[PartitionHealth], policy: Policy) 
             table, AlertCondition.LEVEL0, severity, f"{level.value}: {files:,} level-0 files >= {limit:,}{place}{act}"
         )
     ]
+
+
+def find_iceberg_lag(table: str, lag: IcebergLag | None, policy: Policy, now_ms: int) -> list[Finding]:
+    """Return the alert about a table's Iceberg readers.
+
+    They fail or see rows that the table no longer has, or they lag by more than twice the policy's `iceberg_lag`, so
+    that the compactions that it makes due do not run or do not suffice.
+
+    Args:
+        table: full name of the table.
+        lag: lag of the readers, or None for a table without any.
+        policy: policy of the table.
+        now_ms: epoch ms.
+    """
+    if lag is None:
+        return []
+    limit, behind = policy.iceberg_lag_ms, lag.lag_ms(now_ms)
+    if not lag.is_wrong and (limit is None or behind <= 2 * limit):
+        return []
+    text = lag.text
+    if not lag.is_wrong and limit is not None:
+        text = f"{behind // HOUR_MS} h > twice {limit / HOUR_MS:g} h ({policy.origin('iceberg_lag')}): {text}"
+    return [Finding(table, AlertCondition.ICEBERG, Severity.WARN, text)]
 
 
 def find_stall(table: str, due: Mapping[str, DueWork], policy: Policy, now_ms: int) -> list[Finding]:

@@ -78,6 +78,10 @@ PATHS: Final[dict[str, tuple[str, ...]]] = {
     "a consumer holds snapshots": (_NAMED,),
     "snapshots are missing": (_NAMED,),
     "manifests pile up": (_NAMED,),
+    "Iceberg readers lag": (
+        "platform_core/test_iceberg_lag.py::test_readers_that_fail_or_lag_far_behind_are_an_alert",
+        "maintenance/test_refresh_iceberg.py::test_damaged_metadata_is_written_anew",
+    ),
     "late data woke a partition": ("platform_core/test_findings.py::test_late_data_are_shown_and_alert_nobody",),
     "cannot be looked at, the policy file does not count": (
         f"{_WALKS}test_an_unreadable_table_is_readable_again_once_its_file_is_put_back",

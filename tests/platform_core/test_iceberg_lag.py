@@ -11,9 +11,12 @@ from dredge.checks.definition import limits_of
 from dredge.platform_core.health import PartitionHealth, TableHealth
 from dredge.platform_core.policies import DecisionOutcome, DecisionScope, Now, Policy, Reason, TableFacts, decide_all
 from dredge.platform_core.policies.decisions import HOUR_MS, MINUTE_MS, Subject, due_work
+from dredge.platform_core.policies.findings import find_iceberg_lag
 from dredge.platform_core.policies.policy_files import read_policies
 from dredge.platform_core.policies.table_state import TableState, judge_subject
 from lsm_core.errors import InvalidOption
+from lsm_core.iceberg.freshness import IcebergCondition, IcebergView
+from lsm_core.maintenance.iceberg_lag import IcebergLag
 from lsm_core.options import TableOptions
 from tests.support.platform import bucket_health
 
@@ -74,6 +77,32 @@ def test_the_worst_bucket_decides_for_its_partition() -> None:
     state = PartitionHealth("", buckets)
     assert (state.iceberg_since_ms, state.iceberg_rows) == (SINCE, 3)
     assert PartitionHealth("", buckets[:1]).iceberg_since_ms is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "hours", "policy", "text"),
+    [
+        (IcebergCondition.CURRENT, 1.9, Policy(iceberg_lag_ms=HOUR_MS), ""),
+        (
+            IcebergCondition.CURRENT,
+            3,
+            Policy(iceberg_lag_ms=HOUR_MS),
+            "3 h > twice 1 h (built-in default): rows committed",
+        ),
+        (IcebergCondition.CURRENT, 300, Policy(), ""),
+        (IcebergCondition.REPLACED, 0, Policy(), "taken back"),
+        (IcebergCondition.UNREADABLE, 0, Policy(), "`dredge refresh-iceberg shop.t`"),
+        (IcebergCondition.LEFT_OVER, 0, Policy(), "metadata.iceberg.storage is off"),
+    ],
+)
+def test_readers_that_fail_or_lag_far_behind_are_an_alert(
+    condition: IcebergCondition, hours: float, policy: Policy, text: str
+) -> None:
+    lag = IcebergLag("shop.t", IcebergView(condition, "/w/metadata", 5, 4), NOW - int(hours * HOUR_MS), 7, 700, 1)
+    found = find_iceberg_lag("shop.t", lag, policy, NOW)
+    assert len(found) == bool(text)
+    assert all(text in item.line() and item.line().startswith("shop.t: warn (Iceberg readers lag): ") for item in found)
+    assert find_iceberg_lag("shop.t", None, policy, NOW) == []
 
 
 def test_the_policy_file_sets_and_ends_the_limit(tmp_path: Path) -> None:
