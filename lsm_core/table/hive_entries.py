@@ -32,6 +32,8 @@ INPUT_FORMAT: Final = "org.apache.paimon.hive.mapred.PaimonInputFormat"
 OUTPUT_FORMAT: Final = "org.apache.paimon.hive.mapred.PaimonOutputFormat"
 _SERDE: Final = "org.apache.paimon.hive.PaimonSerDe"
 _STORAGE_HANDLER: Final = "org.apache.paimon.hive.PaimonStorageHandler"
+PAIMON_FILTER: Final = f'hive_filter_field_params__storage_handler = "{_STORAGE_HANDLER}"'
+"""Condition by which a metastore selects Paimon's tables; Hive's own DDL sets this property, but not `table_type`."""
 _TABLE_TYPE, _PAIMON, _EXTERNAL, _COMMENT = "table_type", "PAIMON", "EXTERNAL", "comment"
 _EXTERNAL_TABLE, _MANAGED_TABLE, _VIEW = "EXTERNAL_TABLE", "MANAGED_TABLE", "VIRTUAL_VIEW"
 _HIVE_PREFIX: Final = "hive."

@@ -48,6 +48,7 @@ from lsm_core.table.schema_change import SchemaChange
 _LOG = logging.getLogger(__name__)
 _AHEAD_SECONDS: Final = 60.0
 _KEEP_FILES, _NO_CASCADE = False, False
+_ALL: Final = -1
 _TAG_PARTITIONS: Final = "metastore.tag-to-partition"
 
 
@@ -112,7 +113,7 @@ class HiveMetastore:
     ) -> None:
         self._client, self._storage, self._rules, self._clock = client, dict(storage), rules, clock
         self.warehouse = warehouse
-        self._ahead: dict[str, tuple[float, Table]] = {}
+        self._ahead: dict[str, tuple[float, HiveTable]] = {}
         self._has_local_timestamps: bool | None = None
         self.root = warehouse or client.address
         share_client(client)
@@ -170,11 +171,11 @@ class HiveMetastore:
             DatabaseExists: the database has entries of other kinds; nothing was removed.
             StorageRefused: the folder of a table is not the table's own; nothing was removed.
         """
-        kinds = {str(entry.tableName): entries.kind_of(entry) for entry in self._entries(name)}
         names = self.tables(name)
-        others = [f"{table} ({kind})" for table, kind in sorted(kinds.items()) if table not in names]
+        others = sorted(set(self._all_names(name)) - set(names))
         if others:
-            shown = ", ".join(others[:5])
+            first = self._entries(name, others[:5])
+            shown = ", ".join(f"{entry.tableName} ({entries.kind_of(entry)})" for entry in first)
             raise DatabaseExists(f"database {name} has {len(others)} other entries: {shown:.500}; drop them first")
         folder, places = self.database_path(name), list(self._places())
         tables = [TableName(name, table) for table in names]
@@ -197,26 +198,29 @@ class HiveMetastore:
 
     def tables(self, database: str) -> list[str]:
         """Return the names of the Paimon tables of a database, sorted; unsafe names are left out, with a warning."""
-        names = (str(entry.tableName) for entry in self._entries(database) if entries.is_paimon(entry))
+        names = self._paimon_names(database)
         return sorted({name for name in names if "$" not in name and _fits(name, _checked_table)})
 
     def other_tables(self, database: str) -> dict[str, str]:
         """Return the kind of each entry of a database that is no Paimon table, by its name."""
-        return {
-            str(entry.tableName): entries.kind_of(entry)
-            for entry in self._entries(database)
-            if not entries.is_paimon(entry)
-        }
+        others = sorted(set(self._all_names(database)) - set(self._paimon_names(database)))
+        listed = {str(entry.tableName): entry for entry in self._entries(database, others)}
+        return {name: entries.kind_of(entry) for name, entry in listed.items() if not entries.is_paimon(entry)}
 
     def read_ahead(self, database: str) -> None:
-        """Read the entries of all tables of a database in batches; the next look at each table uses them.
+        """Read the entries of all tables of a database in batches; the next look at each table uses its folder.
 
-        Each entry is used once, within a minute.
+        Each folder is used once, within a minute. An entry that cannot be used is read again by the next look.
         """
         now = time.monotonic()
         self._ahead = {name: pair for name, pair in list(self._ahead.items()) if now < pair[0]}
-        for entry in self._entries(database):
-            self._ahead[f"{database}.{entry.tableName}"] = now + _AHEAD_SECONDS, entry
+        for entry in self._entries(database, self._paimon_names(database)):
+            try:
+                name = TableName.parse(f"{database}.{entry.tableName}")
+                if entries.is_paimon(entry):
+                    self._ahead[name.plain] = now + _AHEAD_SECONDS, self._described(name, entry)
+            except (InvalidSchema, MetastoreFailed) as error:
+                _LOG.debug("not read ahead: %s", error)
 
     def folders_without_schema(self, database: str, tables: Collection[str]) -> list[str]:
         """Return no names: a table exists if the metastore lists it."""
@@ -245,6 +249,9 @@ class HiveMetastore:
             UnsupportedFeature: the entry is of another kind, such as a view or an Iceberg table.
             MetastoreFailed: the metastore names an unsafe folder.
         """
+        ends, table = self._ahead.pop(name.plain, (0.0, None))
+        if table is not None and time.monotonic() < ends:
+            return table
         return self._described(name, self._entry(name))
 
     def folder_io(self, path: str) -> FileIO:
@@ -479,15 +486,13 @@ class HiveMetastore:
         return checked_folder(location, f"database {name}", self._client.address)
 
     def _find_table(self, name: TableName) -> Table | None:
-        ends, entry = self._ahead.pop(name.plain, (0.0, None))
-        if entry is None or time.monotonic() >= ends:
-            try:
-                answer = self._client.read("get_table_req", GetTableRequest(name.database, name.table))
-            except HiveRefusal as refusal:
-                if refusal.is_absence:
-                    return None
-                raise self._failed(refusal) from refusal
-            entry = getattr(answer, "table", None)
+        try:
+            answer = self._client.read("get_table_req", GetTableRequest(name.database, name.table))
+        except HiveRefusal as refusal:
+            if refusal.is_absence:
+                return None
+            raise self._failed(refusal) from refusal
+        entry = getattr(answer, "table", None)
         if not isinstance(entry, Table):
             raise MetastoreFailed(self._client.address, f"its description of table {name} is empty")
         if (entry.dbName, entry.tableName) != (name.database, name.table):  # Hive compares names without regard to case
@@ -511,12 +516,32 @@ class HiveMetastore:
         path = checked_folder(location, f"table {name}", self._client.address)
         return HiveTable(path, entries.is_external(entry))
 
-    def _entries(self, database: str) -> Iterator[Table]:
-        """Yield the entries of all tables and views of a database, in batches."""
-        names = self._texts(self._ask("get_all_tables", database), f"tables of database {database}")
+    def _all_names(self, database: str) -> list[str]:
+        """Return the names of all tables and views of a database."""
+        return self._texts(self._ask("get_all_tables", database), f"tables of database {database}")
+
+    def _paimon_names(self, database: str) -> list[str]:
+        """Return the names of the Paimon tables of a database, by their storage handler.
+
+        The metastore selects them. One whose SQL database cannot compare properties describes all tables instead.
+        """
+        try:
+            names = self._client.read("get_table_names_by_filter", database, entries.PAIMON_FILTER, _ALL)
+        except HiveRefusal as refusal:
+            if refusal.is_absence:
+                return []
+            _LOG.debug("the metastore does not select tables by a property: %s", refusal)
+            listed = self._entries(database, self._all_names(database))
+            return [str(entry.tableName) for entry in listed if entries.is_paimon(entry)]
+        return self._texts(names, f"tables of database {database}")
+
+    def _entries(self, database: str, names: Sequence[str]) -> Iterator[Table]:
+        """Yield the entries of tables and views of a database, in batches."""
         size = self._client.settings.batch_size
         for start in range(0, len(names), size):
-            answer = self._ask("get_table_objects_by_name_req", GetTablesRequest(database, names[start : start + size]))
+            answer = self._ask(
+                "get_table_objects_by_name_req", GetTablesRequest(database, list(names[start : start + size]))
+            )
             listed = getattr(answer, "tables", None)
             if not isinstance(listed, list):
                 raise MetastoreFailed(self._client.address, f"its listing of database {database} is empty")
@@ -671,12 +696,15 @@ class HiveMetastore:
             raise CorruptFile(table.path, f"{reason}; nothing was deleted")
 
     def _places(self) -> Iterator[tuple[str, str]]:
-        """Yield what the metastore lists: "database NAME" or "table DB.NAME", with its folder."""
+        """Yield each database and Paimon table of the metastore, "database NAME" or "table DB.NAME", with its folder.
+
+        The folder of a table of another kind has no Paimon schema, so it is never deleted.
+        """
         in_properties = self._rules.in_properties
         for database in self._texts(self._ask("get_all_databases"), "databases"):
             try:
                 entry = self._client.read("get_database", database)
-                listed = list(self._entries(database))
+                listed = list(self._entries(database, self._paimon_names(database)))
             except HiveRefusal as refusal:
                 if refusal.is_absence:
                     continue

@@ -218,6 +218,15 @@ class _Handler:
     def get_all_tables(self, database: str) -> list[str]:
         return [table for key, table in self._store.tables if key == database]
 
+    def get_table_names_by_filter(self, database: str, condition: str, most: int) -> list[str]:
+        key, value = condition.removeprefix("hive_filter_field_params__").split(" = ")
+        wanted = value.strip('"')
+        return [
+            name
+            for (owner, name), table in self._store.tables.items()
+            if owner == database and (table.parameters or {}).get(key) == wanted
+        ]
+
     def get_table_req(self, request: ttypes.GetTableRequest) -> ttypes.GetTableResult:
         return ttypes.GetTableResult(self._table(request.dbName, request.tblName))
 
