@@ -49,7 +49,14 @@ from tests.support.samples import examples
 
 TODAY: Final = datetime.date(2024, 10, 4)
 NOON: Final = (TODAY - datetime.date(1970, 1, 1)).days * DAY_MS + 12 * HOUR_MS
-STARTS: Final = {Reason.TRIGGER_REACHED, Reason.IDLE, Reason.UNSORTED, Reason.RECOVERY, Reason.ROWS_WAIT}
+STARTS: Final = {
+    Reason.TRIGGER_REACHED,
+    Reason.IDLE,
+    Reason.UNSORTED,
+    Reason.RECOVERY,
+    Reason.ROWS_WAIT,
+    Reason.ICEBERG_LAG,
+}
 NIGHT: Final = OffPeak.model_validate({"time_zone": "UTC", "windows": [{"from": "22:00", "to": "06:00"}]})
 DAYTIME: Final = OffPeak.model_validate({"time_zone": "UTC", "windows": [{"from": "06:00", "to": "22:00"}]})
 
@@ -96,6 +103,7 @@ class Dice(random.Random):
             approval=self.one({}, rare=self.choice([{"compact": "required"}, {"expire_partitions": "required"}])),
             retention=retention,
             cost=self.one(Prices(), rare=Prices(core_hour=1.0, reads_a_day=0.0)),
+            iceberg_lag_ms=self.one(None, rare=HOUR_MS),
         )
 
     def history(self, wall_ms: int) -> History:
@@ -148,6 +156,7 @@ class Dice(random.Random):
                 deleted_rows=self.choice([0, 4]),
                 bytes_per_level={0: 1_000},
                 parts=(Part("read amplification", self.choice([0.5, 1.0]), 100, "runs"),),
+                iceberg_since_ms=None if append else self.choice([None, NOON - 2 * HOUR_MS, NOON - 20 * HOUR_MS]),
             )
             for ago in self.sample([0, 1, 8, 9, 10, 11, 19, 20, 30], k=self.randint(0, 3) if partitioned else 1)
         ]
@@ -236,14 +245,17 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
         assert one.reason is Reason.RECOVERY and level0 >= policy.level0_critical
     if state is not None:
         assert not dropped_soon(subject, policy, now.table_ms)
-        assert not is_never_read(subject, policy, now.table_ms)
+        for_iceberg = one.reason is Reason.ICEBERG_LAG
+        assert for_iceberg == (is_for_iceberg(subject, policy, now.table_ms) and one.reason is not Reason.RECOVERY)
+        assert for_iceberg or not is_never_read(subject, policy, now.table_ms)
+        assert one.full or not for_iceberg
         merges_all = one.full and not (history.plan is not None and history.plan.one_pass)
         assert (
             merges_all
             or (table.append_only and not (history.plan is not None and history.plan.one_pass))
             or not table.order
         )
-        if one.reason is not Reason.RECOVERY:
+        if one.reason is not Reason.RECOVERY and not for_iceberg:
             assert not is_left_to_writers(subject, policy, now.table_ms)
         if one.reason is Reason.TRIGGER_REACHED:
             assert state.cost_minor or (state.sorted_runs >= 5 and not table.append_only)
@@ -271,6 +283,14 @@ def may_start(one: Decision, subject: Subject, policy: Policy, history: History,
             failures = sum(run.ending is RunResult.FAILED for run in counted)
             assert now.wall_ms - counted[0].ended_ms >= WAITS_MS[failures - 1]
         assert one.attempt > len(history.tries) - len(counted)
+
+
+def is_for_iceberg(subject: Subject, policy: Policy, now_ms: int) -> bool:
+    """Whether Iceberg readers have missed rows for longer than the policy allows."""
+    state, limit = subject.state, policy.iceberg_lag_ms
+    if state is None or limit is None or subject.scope is DecisionScope.IDLE or subject.table.append_only:
+        return False
+    return state.iceberg_since_ms is not None and now_ms - state.iceberg_since_ms > limit
 
 
 def is_left_to_writers(subject: Subject, policy: Policy, now_ms: int) -> bool:
@@ -336,7 +356,11 @@ def must_decline(subject: Subject, policy: Policy, history: History, now: Now) -
         return True
     if state is None:
         return not subject.waiting_rows
-    if dropped_soon(subject, policy, now.table_ms) or table.order or is_never_read(subject, policy, now.table_ms):
+    if dropped_soon(subject, policy, now.table_ms):
+        return True
+    if is_for_iceberg(subject, policy, now.table_ms):
+        return False
+    if table.order or is_never_read(subject, policy, now.table_ms):
         return True
     if is_left_to_writers(subject, policy, now.table_ms):
         return True
