@@ -331,8 +331,26 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
     warehouse = warehouse_of(store.root)
     if warehouse is not None and path.rpartition("/")[0] == catalog_folder(store.root):
         return inside_really(warehouse, path, linkless)  # the caller checks names with the allow-list
+    _require_no_user(store, path, linkless)
     try:
         return store.external_paths.deletable(path, store.file_io)
     except UnsupportedFeature as error:
         reason = f"it is outside of the table's folder: {error.feature} ({ALLOWED_PLACES} allows declared paths too)"
         raise CorruptFile(path, reason) from None
+
+
+def _require_no_user(store: TableStore, path: str, known: set[tuple[str, str]] | None) -> None:
+    """Raise CorruptFile if another table declares the external folder of a file, and this table does not.
+
+    Plans and records are files that others may have forged. ``known`` caches the checked folders; None for no cache.
+    """
+    folder = path.rpartition("/")[0]
+    if store.external_paths.is_declared(folder) or (known is not None and ("", folder) in known):
+        return
+    from lsm_core.maintenance.actions.orphans.listing import tables_using
+
+    users = tables_using(store, folder)
+    if users:
+        raise CorruptFile(path, f"another table ({users}) declares this external path, and table {store.name} does not")
+    if known is not None:
+        known.add(("", folder))

@@ -366,6 +366,10 @@ def test_a_forged_record_reaches_no_file_outside_the_layout(tmp_path: Path) -> N
     for victim in victims:
         victim.parent.mkdir(parents=True, exist_ok=True)
         victim.write_text("x")
+    other = create(tmp_path, "append", "db.u")
+    fill(other)
+    rows = content(other)
+    victims += [Path(path) for path in files_in(tmp_path / "ext" / "db.u")]
     for victim in victims:
         record = {
             "version": 1,
@@ -384,6 +388,7 @@ def test_a_forged_record_reaches_no_file_outside_the_layout(tmp_path: Path) -> N
         with suppress(DredgeError):
             assert table.sweep_trash(now_ms=NOW + 100 * _DAY).files_deleted == 0
         assert victim.exists()
+    assert content(other) == rows
 
 
 # -- command line --------------------------------------------------------------------------------------------------------

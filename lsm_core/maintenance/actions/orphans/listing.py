@@ -131,7 +131,7 @@ def _list_all(walk: _Walk) -> Listing:
             if refusal is not None:
                 walk.listing.strange[place] = f"not looked at: {refusal}"
                 continue
-            others = walk.users_of(place)
+            others = tables_using(walk.store, place)
             if others:
                 walk.listing.shared[place] = others
             else:
@@ -283,29 +283,34 @@ class _Walk:
             )
         self._waiting, self._count = {}, 0
 
-    def users_of(self, place: str) -> str:
-        """Return the names of other tables of the warehouse that use the external path ``place`` ("" for none).
 
-        A path above or below ``place`` counts too. Files of such tables cannot be distinguished from files of this
-        table. A table whose schema cannot be read is counted as a user.
-        """
-        warehouse = self.store.root.rsplit("/", 2)[0]
-        users = []
-        for path in _tables_below(self.store, warehouse):
-            if same_place(path, self.store.root):
+def tables_using(store: TableStore, place: str) -> str:
+    """Return the names of other tables of the warehouse that use the external path ``place`` ("" for none).
+
+    A path above or below ``place`` counts too. Files of such tables cannot be distinguished from files of this
+    table. A table whose schema cannot be read is counted as a user.
+
+    Args:
+        store: the table.
+        place: absolute path, or address in an object store.
+    """
+    warehouse = store.root.rsplit("/", 2)[0]
+    users = []
+    for path in _tables_below(store, warehouse):
+        if same_place(path, store.root):
+            continue
+        try:
+            schema = latest_schema(store.file_io, path)
+            if schema is None:
                 continue
-            try:
-                schema = latest_schema(self.store.file_io, path)
-                if schema is None:
-                    continue
-                declared = str(schema.options.get(EXTERNAL) or "").split(",")
-                declared_places = [text.strip() for text in declared if text.strip()]
-                roots = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
-            except DredgeError:
-                roots = [place]
-            if any(_overlap(place, other) for other in roots):
-                users.append(path.removeprefix(f"{warehouse}/"))
-        return ", ".join(users)
+            declared = str(schema.options.get(EXTERNAL) or "").split(",")
+            declared_places = [text.strip() for text in declared if text.strip()]
+            roots = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
+        except DredgeError:
+            roots = [place]
+        if any(_overlap(place, other) for other in roots):
+            users.append(path.removeprefix(f"{warehouse}/"))
+    return ", ".join(users)
 
 
 def _is_entropy(path: str) -> bool:
