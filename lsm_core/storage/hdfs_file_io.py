@@ -28,9 +28,9 @@ _MAX_TEXT: Final = 300
 _PATIENCE: Final[dict[str, str]] = {
     "dfs.client.failover.max.attempts": "10",
     "dfs.client.failover.sleep.base.millis": "500",
-    "dfs.client.failover.sleep.max.millis": "8000",
+    "dfs.client.failover.sleep.max.millis": "5000",
 }
-"""Attempts to reach a name node, some 50 s in total."""
+"""Attempts to reach a name node, some 40 s in total."""
 _REFUSED: Final = ("AccessControlException", "SafeModeException", "AuthorizationException", "InvalidPathException")
 _FULL: Final = ("QuotaExceededException", "QuotaByStorageTypeExceededException")
 _NO_FILE: Final = ("ParentNotDirectoryException", "PathIsNotDirectoryException", "MaxPathComponentLengthExceeded")

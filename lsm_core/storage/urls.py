@@ -21,6 +21,7 @@ OBJECT_STORES: Final = ("s3", "s3a", "oss", "obs", "cosn", "cos", "gs", "abfs", 
 """URL schemes of object stores."""
 HDFS: Final = "hdfs"
 _AZURE: Final = ("abfs", "abfss")
+_AZURE_PLACE: Final = "container@account.dfs.core.windows.net"
 
 
 def file_io_for(
@@ -92,7 +93,8 @@ def _address(scheme: str, text: str) -> str:
         )
     parts = [part for part in path.split("/") if part]
     if not authority or text.partition(":")[2][:2] != "//" or {".", ".."} & set(parts):
-        raise InvalidOption("warehouse", text, f"an address like {scheme}://bucket/folder")
+        example = {HDFS: "name-node:8020", "abfs": _AZURE_PLACE, "abfss": _AZURE_PLACE}.get(scheme, "bucket")
+        raise InvalidOption("warehouse", text, f"an address like {scheme}://{example}/folder")
     return "/".join((f"{scheme}://{authority}", *parts))
 
 
