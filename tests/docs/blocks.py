@@ -9,6 +9,7 @@ the line above a block says what else a reader should know:
     <!-- spark -->           the page's blocks use the session `spark`
     <!-- rest -->            the page's blocks use a REST catalog server, for which `http://catalog:10000` stands;
                             `thrift://metastore:9083` stands for a Hive metastore in the process of the test
+    <!-- iceberg -->         the block is run by the Python of .peers/pyiceberg, in a process of its own
     <!-- new: PATH -->, <!-- edit: PATH -->, <!-- run -->    steps of a recipe, followed by test_contributing.py in a copy of the house
 """
 
@@ -22,6 +23,7 @@ import io
 import json
 import re
 import shlex
+import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,7 @@ from bench.__main__ import BENCHES
 from lsm_core.cli.app import run as dredge
 from lsm_core.options import INLINE_VARIABLE
 from tests.docs.pages import ROOT
+from tests.support.peers import PYICEBERG, report_missing
 
 _BLOCK = re.compile(
     r"(?:^ *<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<indent> *)```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=indent)```\s*$",
@@ -93,7 +96,7 @@ class Reader:
         self._warehouse = str(folder / "warehouse")
         self._patch = monkeypatch
         self._names: dict[str, Any] = {"__name__": "page", **(names or {})}
-        self._printed = ""
+        self._printed: str | None = ""
         self._hash = "HASH"
         monkeypatch.chdir(folder)
         monkeypatch.delenv(INLINE_VARIABLE, raising=False)  # what a page shows is what its readers get
@@ -106,6 +109,8 @@ class Reader:
             return
         if block.mark == "output":
             self._compare(block)
+        elif block.mark == "iceberg":
+            self._in_pyiceberg(block, code)
         elif block.language == "python":
             self._python(block, code)
         elif block.language == "sh":
@@ -120,6 +125,8 @@ class Reader:
             tomllib.loads(code)
 
     def _compare(self, block: Block) -> None:
+        if self._printed is None:
+            return  # the peer that prints it is missing
         flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         same = doctest.OutputChecker().check_output(block.code, self._printed, flags)
         assert same, f"{block.where}: the page says\n{block.code}\nand this was printed:\n{self._printed}"
@@ -130,6 +137,15 @@ class Reader:
         with contextlib.redirect_stdout(io.StringIO()) as printed, _expected(block):
             exec(compile(tree, str(block.page), "exec"), self._names)
         self._printed = printed.getvalue()
+
+    def _in_pyiceberg(self, block: Block, code: str) -> None:
+        if not PYICEBERG.is_file():
+            report_missing("no .peers/pyiceberg (run `make peers`)")
+            self._printed = None
+            return
+        done = subprocess.run([str(PYICEBERG), "-P", "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block.where}: {done.stderr[-2000:]}"
+        self._printed = done.stdout
 
     def _shell(self, block: Block, code: str) -> None:
         self._printed = ""
@@ -152,7 +168,7 @@ class Reader:
                 code, printed = _captured(arguments)
                 assert (code != 0) == (failing is not None), f"{block.where}: {' '.join(words)}\n{printed}"
                 assert failing is None or failing in printed, f"{block.where}: {printed}"
-                self._printed += printed
+                self._printed = f"{self._printed or ''}{printed}"
                 found = re.search(r"\bplan ([0-9a-f]{32})\b", printed)
                 self._hash = found[1] if found else self._hash
             case _:

@@ -47,11 +47,16 @@ OPENLINEAGE = ROOT / ".peers" / "openlineage"
 PAIMON_SPARK = ROOT / ".peers" / "paimon-spark" / "bin" / "python"
 
 
-def missing(reason: str) -> Any:
-    """Fail the test with CI=true, otherwise skip the test and print the reason."""
+def report_missing(reason: str) -> None:
+    """Fail the test with CI=true, otherwise print the reason."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"PEER MISSING: {reason}", pytrace=False)
     print(f"\nPEER MISSING: {reason}", file=sys.stderr)
+
+
+def missing(reason: str) -> Any:
+    """Fail the test with CI=true, otherwise skip the test and print the reason."""
+    report_missing(reason)
     return pytest.skip(f"PEER MISSING: {reason}")
 
 
