@@ -36,7 +36,11 @@ TableArgument = Annotated[
 Warehouse = Annotated[
     str,
     typer.Option(
-        "--warehouse", "-w", envvar="DREDGE_WAREHOUSE", help="Path or URL of the warehouse.", show_default=False
+        "--warehouse",
+        "-w",
+        envvar="DREDGE_WAREHOUSE",
+        help="Path or URL of the warehouse; rest:ADDRESS or hive:ADDRESS for a catalog server or Hive metastore.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
