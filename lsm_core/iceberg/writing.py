@@ -361,7 +361,8 @@ class _Publication:
             _LOG.info(
                 "table %s: Iceberg metadata is built from snapshot %d: %s", self._store.name, self._snapshot.id, reason
             )
-        if not is_head:
+        # A later commit may have replaced and deleted the base meanwhile; then its metadata has these changes, too.
+        if not is_head or snapshots.latest_id(self._store) != self._snapshot.id:
             return None, []
         return self._rebuilt(identity), self._replaced_files(versions)
 
