@@ -246,7 +246,12 @@ class OwnFiles:
             tuple(external_places(store)),
             tuple(store.external_paths.deletable_folders),
             store.external_paths.roots,
-            iceberg_folders(store.root, [options for _, options in versions]),
+            tuple(
+                folder
+                for folder in iceberg_folders(store.root, [options for _, options in versions])
+                # A catalog server names the table's directory, and may not steer deletions to places beside it.
+                if store.publisher is None or not is_absolute(folder)
+            ),
         )
 
     def find_foreign_paths(self, paths: Iterable[str]) -> dict[str, str]:

@@ -613,14 +613,18 @@ class Catalog:
         return True
 
     def _published_outside(self, names: Sequence[str]) -> list[str]:
-        """Return the directories of those tables whose Iceberg metadata is in the warehouse of a Hadoop catalog."""
+        """Return the directories of those tables whose Iceberg metadata is in the warehouse of a Hadoop catalog.
+
+        Only directories below the catalog's own warehouse count, because a server or a metastore may name others.
+        """
         from lsm_core.maintenance.iceberg_files import outside_folder
 
         roots: list[str] = []
-        for name in names:
+        for name in names if self.options.metastore != "rest" else ():
             try:
                 store = self.store_as_stored(name)
-                roots += [] if outside_folder(store) is None else [store.root]
+                if store.root.startswith(f"{self.root.rstrip('/')}/") and outside_folder(store) is not None:
+                    roots.append(store.root)
             except (CorruptFile, TableNotFound, InvalidOption):  # a damaged table can be dropped
                 continue
         return roots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,10 @@ from lsm_core import Catalog
 from lsm_core.errors import CorruptFile
 from lsm_core.format import avro
 from lsm_core.maintenance.actions.orphans.orphan_removal import apply_orphans, plan_orphans
+from lsm_core.maintenance.file_allowlist import OwnFiles
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.metadata import TableStore
+from lsm_core.metadata.store import SnapshotPublisher
 
 ROWS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 LIST = {"type": "record", "name": "manifest_file", "fields": [{"name": "manifest_path", "type": "string"}]}
@@ -109,6 +112,13 @@ def test_names_in_metadata_never_become_targets(tmp_path: Path) -> None:
     os.utime(metadata / f"snap-1-{LIVE}.avro", (0, 0))
     names = {Path(item.path).name for item in plan_orphans(store, max_share=100).items_of(DeleteItem)}
     assert names == {f"snap-9-{STRAY}.avro", f"{STRAY}-m1.avro", f"{STRAY}-m2.avro", f".v1.metadata.json.{STRAY}.tmp"}
+
+
+def test_a_catalog_server_steers_no_deletion_beside_the_table(tmp_path: Path) -> None:
+    store, _ = _house(tmp_path, "hadoop-catalog")
+    assert OwnFiles.of(store).iceberg == (f"{tmp_path}/iceberg/shop/t/metadata",)
+    served = store.copy({}).published_by(cast("SnapshotPublisher", object()))
+    assert OwnFiles.of(served).iceberg == ()
 
 
 def test_a_table_that_never_had_the_option_does_not_look_there(tmp_path: Path) -> None:
