@@ -168,6 +168,16 @@ def test_spark_applies_javas_deletion_vectors_and_the_others_refuse_them(
             call("delete_rows", table=name, where=[["k", "<", 5]])
         merged = iceberg_rows(call("read", table=name)["rows"], types)
         assert iceberg_rows(iceberg_spark.read(folder), types) == merged != before
+        table = Catalog(str(tmp_path)).table(name)
+        table.delete([("k", "=", 9)])
+        if keys:
+            table.compact()
+        shown = iceberg_rows(table.refresh().to_arrow(), types)
+        assert iceberg_rows(iceberg_spark.read(folder), types) == shown != merged
+        # Java goes on with the metadata of Dredge, row ids included.
+        call("write", table=name, rows=numbered_rows(1, "j"), compact="minor" if keys else "none")
+        assert iceberg_rows(iceberg_spark.read(folder), types) == iceberg_rows(call("read", table=name)["rows"], types)
+        assert len(iceberg.describe(folder)["snapshots"]) > 3
         for reader in ("pyiceberg", "duckdb"):
             with pytest.raises(AssertionError, match="magic"):  # Paimon's index files are no Puffin files
                 iceberg.read(folder, reader=reader)
