@@ -96,6 +96,7 @@ def test_keys_of_a_source_need_no_keys_in_the_environment(s3: S3Server, monkeypa
 def test_keys_of_a_source_open_other_providers_too(s3: S3Server) -> None:
     options = s3.provider_options("oss", "forbid-overwrite")
     io, root = file_io_for(s3.bucket("oss"), options, keys=Server(3_600_000))
+    s3.requests()
     assert io.write_exclusive(f"{root}/x", b"1")
     assert {line["key"] for line in s3.requests() if line["method"] == "PUT" and line["key"]} == {"id"}
     assert not io.write_exclusive(f"{root}/x", b"1")
