@@ -87,6 +87,7 @@ from lsm_core.storage import is_link, place_of
 _LOG = logging.getLogger(__name__)
 _MOST_SEARCHED: Final = 200
 """File names that are searched in a manifest's bytes; with more names, manifests are decoded."""
+_LISTINGS: Final = 5
 _MOST_MISSED: Final = 64
 """Snapshots without Iceberg metadata that one commit adds to older metadata; after more, it is built anew."""
 _OWN_FILE: Final = re.compile(
@@ -246,6 +247,7 @@ class _Publication:
         )
         self._address = store.root
         self._read: dict[int, TableMetadata | None] = {}
+        self._vanished: set[int] = set()
         self._names: frozenset[str] = frozenset()
         for part in _parts_below(folder, store.root):
             if not place_of(folder) and is_link(part):
@@ -261,8 +263,7 @@ class _Publication:
             if current is None or not snapshots.is_same(current, snapshot):
                 return False
             self._snapshot = snapshot = current
-        names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
-        versions = sorted(version for version in map(version_in, names) if version is not None)
+        names, versions = self._list_folder()
         own = self._metadata(snapshot.id) if snapshot.id in versions else None
         self._names = frozenset(names)
         is_head = snapshots.latest_id(store) == snapshot.id
@@ -306,6 +307,24 @@ class _Publication:
             self._delete(expired)
         return True
 
+    def _list_folder(self) -> tuple[list[str], list[int]]:
+        """Return the names of the files of the metadata folder, and the versions of its metadata, ascending.
+
+        A concurrent commit deletes the metadata that it replaces, so the folder is listed again if the newest metadata
+        below the snapshot is gone.
+        """
+        names: list[str] = []
+        versions: list[int] = []
+        for _ in range(_LISTINGS):
+            names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
+            versions = sorted(version for version in map(version_in, names) if version is not None)
+            earlier = [version for version in versions if version < self._snapshot.id]
+            if not earlier or self._metadata(earlier[-1]) is not None or earlier[-1] not in self._vanished:
+                break
+            self._read.clear()
+            self._vanished.clear()
+        return names, versions
+
     def _metadata(self, version: int) -> TableMetadata | None:
         """Return the metadata of a version, or None if it is missing or damaged."""
         if version not in self._read:
@@ -317,6 +336,7 @@ class _Publication:
         try:
             return decode_metadata(self._io.read_bytes(path), path)
         except FileNotFoundError:
+            self._vanished.add(version)
             return None
         except CorruptFile as error:
             _LOG.warning("table %s: Iceberg metadata is not used: %s", self._store.name, error)

@@ -466,3 +466,31 @@ def test_types_that_iceberg_does_not_have_are_refused(tmp_path: Path, column: st
         Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.add_column("n", column)])
     table.write(rows([2]))
     assert_current(table)
+
+
+class Overtaken(LocalFileIO):
+    """Local disk on which another commit replaces the newest metadata after it was listed, once."""
+
+    overtakes = False
+
+    def read_bytes(self, path: str) -> bytes:
+        if self.overtakes and path.endswith("v1.metadata.json"):
+            self.overtakes = False
+            Path(path).rename(path.replace("v1.", "v2."))
+        return super().read_bytes(path)
+
+
+def test_metadata_that_is_replaced_after_the_listing_is_listed_again(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    for number in range(2):
+        table.write(rows([number]))
+    before = metadata_of(folder_of(table))
+    store, folder = table.store, folder_of(table)
+    store.file_io = Overtaken()
+    (folder / "v2.metadata.json").rename(folder / "v1.metadata.json")
+    store.file_io.overtakes = True
+    table.write(rows([3]))
+    assert not store.file_io.overtakes
+    after = assert_current(table)
+    assert after["table-uuid"] == before["table-uuid"]
+    assert [entry["snapshot-id"] for entry in after["snapshots"]] == [1, 2, 3]
