@@ -13,6 +13,7 @@ import copy
 import logging
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -1173,6 +1174,7 @@ class CommitRun:
             changelog_record_count=rows_of(request.changelog, ADD),
             watermark=max(marks) if marks else None,
             statistics=request.statistics or _inherited_statistics(store, latest, schema_id),
+            uuid=None if store.publisher is None else str(uuid.uuid4()),  # the server compares it with a commit's base
             properties={**(request.properties or {}), **numbered(store, latest, entries)} or None,
             next_row_id=self._next_row_id,
             log_offsets=latest.log_offsets if latest else None,

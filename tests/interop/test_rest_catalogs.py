@@ -32,11 +32,13 @@ from lsm_core.errors import (
     UnsupportedFeature,
 )
 from lsm_core.format.schema import TableSchema
+from lsm_core.format.snapshot import Snapshot
 from lsm_core.read.table_versions import with_schema
 from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.names import TableName
 from lsm_core.table.rest_client import RestClient
 from lsm_core.table.rest_keys import ServedKeys
+from lsm_core.table.rest_metastore import RestPublisher
 from lsm_core.table.schema_change import SchemaChange
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
@@ -220,6 +222,22 @@ def test_maintenance_commits_through_the_server(house: Catalog, java_house: Java
     assert len(java_house("read")["rows"]) == 3
     java_house("write", rows=[{"k": 9, "v": "later"}], compact="none")
     assert len(rows_of(table.refresh())) == 4
+
+
+def test_snapshots_have_a_uuid(house: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of Paimon 2 compare it with the base of the next commit; the server of the tests drops it."""
+    sent, publish = [], RestPublisher.publish
+
+    def record(self: RestPublisher, snapshot: Snapshot, *others: Any) -> bool:
+        sent.append(snapshot.uuid)
+        return publish(self, snapshot, *others)
+
+    monkeypatch.setattr(RestPublisher, "publish", record)
+    table = create(house)
+    for _ in range(2):
+        table.write(ROWS)
+    assert table.compact(full=True).changed
+    assert all(sent) and len(set(sent)) == 3
 
 
 def test_rollback_is_the_servers(house: Catalog, java_house: Java) -> None:

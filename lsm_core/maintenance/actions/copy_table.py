@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -586,7 +587,8 @@ def _apply_served(
     copying = _Copying(store, target, chosen_from_text(plan.arguments["partitions"]))
     if snapshot is None:
         return ApplyOutcome(replace(report, root=target.root if is_new else ""), [_copied_line(target, copying)])
-    first = replace(_copied_snapshot(store, target, copying, snapshot), id=1, schema_id=target.schema.id)
+    first = _copied_snapshot(store, target, copying, snapshot)
+    first = replace(first, id=1, schema_id=target.schema.id, uuid=str(uuid.uuid4()))
     counts = totals(target, first, ["partition"])
     columns = ("record_count", "file_size_in_bytes", "file_count", "last_update_time", "total_buckets")
     published = publish(target, first, Retries.of(target.options), changes=partition_counts(target, counts, columns))
