@@ -755,6 +755,7 @@ class _Publication:
         size = sum(manifest.length for manifest in small)
         if len(small) < settings.fewest_merged or (len(small) < settings.most_small and size < target):
             return list(data)
+        small = _worth_merging(small)
 
         def entries() -> Iterator[pa.Table]:
             for manifest in small:
@@ -953,6 +954,19 @@ class _Publication:
 def _plain(location: str) -> str:
     """Return a location as a plain path, in the form of `TableStore.root`."""
     return _SCHEME.sub("", location).rstrip("/")
+
+
+def _worth_merging(small: Sequence[IcebergManifest]) -> list[IcebergManifest]:
+    """Return the manifests without those that are larger than all smaller ones together.
+
+    Otherwise the entries of a manifest of 100,000 files would be decoded at every merge for a few new files.
+    """
+    by_length = sorted(small, key=lambda manifest: manifest.length)
+    total = sum(manifest.length for manifest in by_length)
+    while len(by_length) > 2 and by_length[-1].length > total - by_length[-1].length:
+        total -= by_length.pop().length
+    names = {manifest.name for manifest in by_length}
+    return [manifest for manifest in small if manifest.name in names]
 
 
 def _parts_below(folder: str, root: str) -> list[str]:

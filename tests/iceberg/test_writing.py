@@ -19,6 +19,7 @@ from lsm_core.format.avro import Container
 from lsm_core.iceberg import entry_bytes, writing
 from lsm_core.iceberg.manifest_entries import file_names, without_files
 from lsm_core.iceberg.manifest_files import (
+    IcebergManifest,
     ManifestContent,
     ManifestForm,
     decode_manifest,
@@ -494,3 +495,16 @@ def test_metadata_that_is_replaced_after_the_listing_is_listed_again(tmp_path: P
     after = assert_current(table)
     assert after["table-uuid"] == before["table-uuid"]
     assert [entry["snapshot-id"] for entry in after["snapshots"]] == [1, 2, 3]
+
+
+def test_a_large_manifest_is_not_merged_for_a_few_small_ones() -> None:
+    def sized(*lengths: int) -> list[IcebergManifest]:
+        return [IcebergManifest(f"m{n}", n, ManifestContent.DATA, 1, 1, 1) for n in lengths]
+
+    def kept(*lengths: int) -> list[int]:
+        return [manifest.length for manifest in writing._worth_merging(sized(*lengths))]
+
+    assert kept(3000, 2, 1, 3) == [2, 1, 3]
+    assert kept(5, 4, 3, 2) == [5, 4, 3, 2]
+    assert kept(900, 30, 8, 7, 6) == [8, 7, 6]
+    assert kept(10, 1) == [10, 1]
