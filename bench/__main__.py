@@ -16,6 +16,7 @@ from bench import (
     commits,
     compaction,
     dynamic,
+    exact,
     expectations,
     expiry,
     hashing,
@@ -57,6 +58,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     ),
     "compact-large": (compaction.run_large, "the same of 20 M rows in 20 commits, files of Dredge"),
     "one-bucket": (compaction.run_one_bucket, "full compaction of a lone bucket: two cores against one"),
+    "exact": (
+        exact.run,
+        "compactions of ten commits into a large bucket, with files kept by exact keys, without, and by Java",
+    ),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
     "compact-text": (
         repeating_text.run_compact,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.compaction import _peer
+from bench.compaction import peer
 from bench.harness import Result, Timing, peak_of
 from bench.table_life import scratch
 from bench.tables import compacted_with_new_versions, copied
@@ -36,7 +36,7 @@ def run(rows: int | None, rounds: int) -> list[Result]:
         rounds: alternating rounds.
     """
     total = rows or ROWS
-    with scratch() as folder, _peer(folder) as java:
+    with scratch() as folder, peer(folder) as java:
         compacted_with_new_versions(folder, "lookup", total, {"changelog-producer": "lookup"})
         results = [] if java is None else _beside_java(folder, java, rounds)
         compacted_with_new_versions(folder, "large", 4 * total, {"changelog-producer": "lookup"})

@@ -59,7 +59,7 @@ def run_large(rows: int | None, rounds: int) -> list[Result]:
 
 
 def _by_origin(bench: str, rows: int, number: int, rounds: int, *, with_peers: bool) -> list[Result]:
-    with scratch() as folder, _peer(folder) if with_peers else nullcontext() as java:
+    with scratch() as folder, peer(folder) if with_peers else nullcontext() as java:
         ours = written_by_dredge(folder, rows, number, BUCKETS)
         results = _beside_limits(bench, folder, "dredge", rows, rounds)
         if with_peers:
@@ -74,7 +74,7 @@ def _by_origin(bench: str, rows: int, number: int, rounds: int, *, with_peers: b
 
 
 @contextmanager
-def _peer(folder: Path) -> Iterator[Any]:
+def peer(folder: Path) -> Iterator[Any]:
     """Yield the real Java Paimon; without one, print a warning and yield None."""
     java_environment()
     module = peer_module()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.compaction import _peer, pinned
+from bench.compaction import peer, pinned
 from bench.harness import Result, Timing, alternate, peak_of, ratio
 from bench.limits import decode_files, files_by_bucket
 from bench.table_life import scratch
@@ -32,7 +32,7 @@ def run(rows: int | None, rounds: int) -> list[Result]:
         rounds: alternating rounds.
     """
     total = rows or ROWS
-    with scratch() as folder, _peer(folder) as java:
+    with scratch() as folder, peer(folder) as java:
         table = compacted_with_new_versions(folder, "vectors", total, VECTORS)
         with copied(folder, "vectors") as database:
             merged = Catalog(str(folder)).table(f"{database}.t")

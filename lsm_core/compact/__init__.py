@@ -6,6 +6,5 @@ The choice of the files is in `lsm_core.tree`, and plans are in `lsm_core.mainte
 
 from __future__ import annotations
 
-from lsm_core.compact.pieces import run_tasks_locally
+from lsm_core.compact.pieces import run_bucket_task, run_tasks_locally
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
-from lsm_core.compact.unit import run_bucket_task

@@ -21,9 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
+from lsm_core.compact.exact_keys import find_untouched, sort_keys
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
 from lsm_core.compact.task_vectors import TaskVectors, join_vectors
-from lsm_core.compact.unit import discard_result, plan_of, run_bucket_task
+from lsm_core.compact.unit import discard_result, execute_task, plan_of, require_executable
 from lsm_core.compact.verify import check_tree
 from lsm_core.errors import DredgeError, VerificationFailed
 from lsm_core.files import open_kv
@@ -104,20 +105,95 @@ def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False)
     if pieces < 2 or task.is_append or task.piece is not None:
         return [task]
     shapes = Shapes(store)
+    parts = [task] if whole else untouched_parts(store, task, shapes)
+    task = replace(parts[0], piece=None)
     files = list(task.files) if whole else _files_to_rewrite(store, task, shapes)
     sample = _Sample.of(store, task, files)
     if sample is None:
-        return [task]
+        return parts
     bounds = sample.cuts(pieces)
-    ranges = [KeyRange(low, high) for low, high in zip([None, *bounds], [*bounds, None], strict=True)]
+    ranges = _ranges(bounds)
     if len(ranges) < 2:
-        return [task]
+        return parts
     uncut, longest = sample.rows + _OPENING * len(files), 0.0
     for key_range in ranges:
         within = KeyBounds(store, key_range)
         opened_files = sum(within.meets(shape) for shape in shapes.of(files))
         longest = max(longest, sample.cost(key_range) + _OPENING * opened_files)
-    return [replace(task, piece=key_range) for key_range in ranges] if uncut >= _LEAST_GAIN * longest else [task]
+    if uncut < _LEAST_GAIN * longest:
+        return parts
+    cuts = [part.piece.low for part in parts if part.piece is not None and part.piece.low is not None]
+    return [replace(task, piece=key_range) for key_range in _ranges(sort_keys(store, [*cuts, *bounds]))]
+
+
+def untouched_parts(store: TableStore, task: Task, shapes: Shapes | None = None) -> list[Task]:
+    """Return the tasks over the key ranges between files that the task keeps, as no other file has a key among theirs.
+
+    Args:
+        store: the table.
+        task: the task, for all keys; the files that it keeps are found if they have not been (`BucketTask.untouched`).
+        shapes: cache of the key ranges of files; None for a new cache.
+
+    Returns:
+        The tasks in key order; one if nothing is kept, or if all other files are on one side of the kept files.
+
+    Raises:
+        CorruptFile: a file cannot be read; the error names it.
+        PlanStale: a file of the plan is no longer live.
+    """
+    if task.is_append or task.by_file or task.piece is not None or task.untouched is not None:
+        return [task]
+    shapes = shapes or Shapes(store)
+    found = find_untouched(store, task, plan_of(store, task, shapes), shapes)
+    task = replace(task, untouched=found.names)
+    if not found.cuts:
+        return [task]
+    return [replace(task, piece=key_range) for key_range in _ranges(found.cuts)]
+
+
+def _ranges(cuts: Sequence[bytes]) -> list[KeyRange]:
+    return [KeyRange(low, high) for low, high in zip([None, *cuts], [*cuts, None], strict=True)]
+
+
+def run_bucket_task(
+    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True, share: int = 1
+) -> BucketResult:
+    """Execute ``task`` and return its commit message and numbers; nothing is published.
+
+    Files in whose key range no other file has a key are kept; what lies between them is rewritten range by range. The
+    checks of `BucketTask.verification` come first, then the second merge of sampled keys by ``judge`` (V2) if given.
+    After an error no output file is left. The result of a task for one key range (`BucketTask.piece`) cannot be
+    committed alone: :func:`join` joins the results of all key ranges.
+
+    Args:
+        store: the table.
+        task: the task.
+        judge: merges sampled keys again to verify the result (V2); None to skip this verification.
+        pipelined: use a second thread: for merging, then for re-reading.
+        share: number of tasks (key ranges) of the bucket that share one merge budget and one sample of keys for V2.
+
+    Raises:
+        VerificationFailed: a check failed.
+        CorruptFile: an input is missing or damaged.
+        PlanStale: a file of the plan is no longer live.
+        UnsupportedFeature: the table is not supported.
+        StorageFull: the disk is full.
+    """
+    require_executable(store, task)
+    parts = untouched_parts(store, task)
+    if len(parts) == 1:
+        return execute_task(store, parts[0], judge, pipelined=pipelined, share=share)
+    results: list[BucketResult] = []
+    try:
+        for part in parts:
+            results.append(execute_task(store, part, judge, pipelined=pipelined, share=share))
+    except BaseException:
+        for result in results:
+            discard_result(store, task, result)
+        raise
+    seconds = sum(result.report.seconds for result in results)  # one after the other
+    joined = join(store, parts, results)
+    return replace(joined, report=replace(joined.report, seconds=seconds))
 
 
 def _files_to_rewrite(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:
@@ -268,8 +344,8 @@ class _SampledKeys:
 _DIGEST_MODULUS = 1 << 128
 
 
-def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -> BucketResult:
-    """Join the results of a task's pieces (tasks over key ranges) to one result of ``task``.
+def join(store: TableStore, pieces: Sequence[BucketTask], results: Sequence[BucketResult]) -> BucketResult:
+    """Join the results of a task's pieces (tasks over key ranges) to one result of the task that was cut.
 
     Counts are verified over all pieces (verification V0). Every row of the rewritten files must have been read by
     exactly one piece. The sum of rows read proves this, because a piece reads only rows of its range. The bucket must
@@ -277,14 +353,15 @@ def join(store: TableStore, task: BucketTask, results: Sequence[BucketResult]) -
 
     Args:
         store: the table.
-        task: the task that was cut.
-        results: results of the pieces, in key order.
+        pieces: the pieces, or the task itself if it was not cut.
+        results: results of the pieces, in the order of ``pieces``.
 
     Raises:
         VerificationFailed: V0 failed; the output files of all pieces are deleted.
     """
     if len(results) == 1:
         return results[0]
+    task = replace(pieces[0], piece=None)
     try:
         return _join_results(store, task, results)
     except BaseException:
@@ -344,6 +421,8 @@ def _report(
         files_in=len(rewritten),
         files_out=len(new_files),
         files_upgraded=upgrades,
+        files_kept=reports[0].files_kept,
+        bytes_kept=reports[0].bytes_kept,
         seconds=max(report.seconds for report in reports),
         # digests of rewrites and pieces are added; without one of them the sum is unknown
         digest=f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}" if all(digests) else "",
@@ -424,7 +503,7 @@ def run_tasks_locally(
                     continue
                 results = [future.result() for future in futures[i]]
                 handed_out = i + 1  # from here on, join deletes the files of a failure
-                yield join(store, tasks[i], results)
+                yield join(store, pieces[i], results)
         finally:
             not_handed_out = [(i, future) for i in range(handed_out, len(tasks)) for future in futures[i]]
             running = [(i, future) for i, future in not_handed_out if not future.cancel()]

@@ -29,7 +29,7 @@ COUNTS: Final = "counts"
 V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 4
+_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class BucketTask:
         piece: range of keys to rewrite, if the bucket's task was cut into pieces (`compact.pieces`); None for all keys.
             The piece without a lower bound also does the upgrades.
         index_files: index files of the bucket with deletion vectors at ``base_snapshot``.
+        untouched: names of the files of the unit in whose key range no other file has a key, so that they are kept
+            (`compact.exact_keys`); None if they have not been searched.
 
     Source: ``CompactTask``.
     """
@@ -73,6 +75,7 @@ class BucketTask:
     now_ms: int | None = None
     piece: KeyRange | None = None
     index_files: tuple[IndexFileMeta, ...] = ()
+    untouched: tuple[str, ...] | None = None
 
     def deletions(self, store: TableStore) -> dict[str, DeletionFile]:
         """Return the location of each data file's deletion vector (index file, offset, length), by file name.
@@ -106,6 +109,7 @@ class BucketTask:
             "by_file": self.by_file,
             "now_ms": self.now_ms,
             "index_files": [file.to_list() for file in self.index_files],
+            "untouched": self.untouched,
             "piece": None
             if self.piece is None
             else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
@@ -128,6 +132,8 @@ class BucketTask:
             settings["unit_names"] = tuple(settings["unit_names"])
             settings["bins"] = tuple(tuple(names) for names in settings["bins"])
             settings["index_files"] = tuple(IndexFileMeta.of_list(values) for values in settings["index_files"])
+            if settings["untouched"] is not None:
+                settings["untouched"] = tuple(map(str, settings["untouched"]))
             if settings["piece"] is not None:
                 low, high = (None if side is None else bytes.fromhex(side) for side in settings["piece"])
                 settings["piece"] = KeyRange(low, high)
@@ -149,6 +155,9 @@ class BucketReport:
         files_in: files read.
         files_out: files written.
         files_upgraded: files that were only moved to another level.
+        files_kept: files that were not rewritten because no other file has a key in their key range, including those
+            of them that were moved.
+        bytes_kept: bytes of the ``files_kept``.
         seconds: wall clock.
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
             and key ranges; "" where not all rows were digested. For rewrites compared to the bit it also depends on
@@ -172,6 +181,8 @@ class BucketReport:
     files_in: int = 0
     files_out: int = 0
     files_upgraded: int = 0
+    files_kept: int = 0
+    bytes_kept: int = 0
     seconds: float = 0.0
     digest: str = ""
     verification: str = V0

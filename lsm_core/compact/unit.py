@@ -35,32 +35,20 @@ from lsm_core.tree.task import upgrade_of
 _LOG = logging.getLogger(__name__)
 
 
-def run_bucket_task(
-    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True, share: int = 1
-) -> BucketResult:
-    """Execute ``task`` and return its commit message and numbers; nothing is published.
-
-    The checks of `BucketTask.verification` come first, then the second merge of sampled keys by ``judge`` (V2) if
-    given. After an error no output file is left. The result of a task for one key range (`BucketTask.piece`) cannot be
-    committed alone: `compact.pieces.join` joins the results of all key ranges.
-
-    Args:
-        store: the table.
-        task: the task.
-        judge: merges sampled keys again to verify the result (V2); None to skip this verification.
-        pipelined: use a second thread: for merging, then for re-reading.
-        share: number of tasks (key ranges) of the bucket that share one merge budget and one sample of keys for V2.
-
-    Raises:
-        VerificationFailed: a check failed.
-        CorruptFile: an input is missing or damaged.
-        PlanStale: a file of the plan is no longer live.
-        UnsupportedFeature: the table is not supported.
-        StorageFull: the disk is full.
-    """
+def require_executable(store: TableStore, task: BucketTask) -> None:
+    """Raise UnsupportedFeature if the table or the task's bucket cannot be compacted."""
     require_possible(store, Purpose.COMPACT)  # the files of its snapshot were checked when the task was created
     if task.bucket == POSTPONE_BUCKET:
         raise UnsupportedFeature("compaction of postponed rows before they have buckets (assign_buckets)", store.name)
+
+
+def execute_task(
+    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True, share: int = 1
+) -> BucketResult:
+    """Execute a task, or one piece of it, without a search for files to keep; nothing is published.
+
+    `compact.pieces.run_bucket_task`, which describes arguments and errors, calls this function for each key range.
+    """
     if task.is_append and tracks_rows(store) and not evolves(store):
         store = with_row_ids(store)
     keep_small_arrays()
@@ -132,6 +120,7 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
         must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in has_unknown_fields,
         marks_above=options.deletion_vectors_enabled,
         upgrade_rule=lambda file: upgrade_of(options, file, task.output_level, levels.max_level),
+        untouched=task.untouched or (),
     )
     if task.drop_delete and not plan.drop_delete:
         raise PlanStale(
@@ -370,6 +359,8 @@ class _Execution:
             files_in=len(before),
             files_out=len(after),
             files_upgraded=upgrades,
+            files_kept=0 if self.plan is None else len(self.plan.untouched),
+            bytes_kept=0 if self.plan is None else sum(file.size for file in self.plan.untouched),
             digest="" if None in digests else f"{sum(digest or 0 for digest in digests) % (1 << 128):032x}",
             keys_folded=sum(part.keys_folded for part in self.rewrites),
             keys_one_by_one=sum(part.keys_one_by_one for part in self.rewrites),

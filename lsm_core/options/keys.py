@@ -875,6 +875,7 @@ OTHER_ENGINES: Final = _FLINK | _PYPAIMON | _SPARK | _SPARK_CONNECTOR | _INDEXES
 
 # An unknown key of this kind is an error, because no other engine uses it.
 DREDGE_KEYS: Final[tuple[Key, ...]] = (
+    Key("dredge.compaction.exact-keys", ENUM, "auto"),
     Key("dredge.compaction.inline", ENUM, "follow"),
     Key("dredge.compaction.mergeable-branches", ENUM, "closed"),
     Key("dredge.compaction.order-sensitive", ENUM, "closed"),
@@ -906,6 +907,7 @@ ENUMS: Final[dict[str, tuple[str, ...]]] = {
     "clustering.incremental.mode": ("global-sort", "local-sort"),
     "consumer.mode": ("exactly-once", "at-least-once"),
     "data-file.external-paths.strategy": ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
+    "dredge.compaction.exact-keys": ("auto", "always", "never"),
     "dredge.compaction.inline": ("follow", "never"),
     "dredge.compaction.mergeable-branches": ("closed", "as-paimon"),
     "dredge.compaction.order-sensitive": ("closed", "as-paimon"),

@@ -1190,6 +1190,15 @@ class TableOptions:
         return str(self.get("dredge.compaction.order-sensitive"))
 
     @property
+    def exact_keys(self) -> str:
+        """``dredge.compaction.exact-keys``: whether compactions keep files in whose key range no other file has a key.
+
+        With "auto", where that saves more than it costs; with "always", files of any size; with "never", all files that
+        overlap by their smallest and largest keys are rewritten, as in Paimon.
+        """
+        return str(self.get("dredge.compaction.exact-keys"))
+
+    @property
     def clusters_incrementally(self) -> bool:
         """``clustering.incremental``: append tables are compacted by sorting files, level by level."""
         return bool(self.get("clustering.incremental"))

@@ -10,6 +10,7 @@ killed or whose answer was lost.
 from __future__ import annotations
 
 import heapq
+import json
 import logging
 import threading
 import time
@@ -372,7 +373,7 @@ def _results(
     errors = {outcome.task: outcome.error for outcome in outcomes if outcome.error is not None}
     results: list[BucketResult] = []
     with discard_on_failure(store, [result.message for result in answered.values()]):
-        for task, (start, end) in zip(tasks, pairwise(ends), strict=True):
+        for task, cut, (start, end) in zip(tasks, pieces, pairwise(ends), strict=True):
             own = [answered[at] for at in range(start, end) if at in answered]
             error = next((errors[at] for at in range(start, end) if at in errors), None)
             try:
@@ -380,7 +381,7 @@ def _results(
                     abort(store, [result.message for result in own])
                     results.append(BucketResult.without(task, error))
                 else:
-                    results.append(join(store, task, own))
+                    results.append(join(store, cut, own))
             except DredgeError as unjoined:  # its files are gone: see `join`
                 results.append(BucketResult.without(task, unjoined))
     return results
@@ -468,15 +469,16 @@ def cut_by_keys(
     outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, work)
     raise_first(outcomes)
     for at, outcome in zip(chosen, outcomes, strict=True):
-        bounds = [bytes.fromhex(text) for text in outcome.answer.decode().split()]
-        if bounds:
-            ranges = map(KeyRange, [None, *bounds], [*bounds, None])
-            pieces[at] = [replace(tasks[at], piece=key_range) for key_range in ranges]
+        untouched, cuts = json.loads(outcome.answer)
+        task = replace(tasks[at], untouched=None if untouched is None else tuple(untouched))
+        bounds = [bytes.fromhex(text) for text in cuts]
+        ranges = map(KeyRange, [None, *bounds], [*bounds, None])
+        pieces[at] = [replace(task, piece=key_range) for key_range in ranges] if bounds else [task]
     return pieces
 
 
 def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
-    """Return the keys at which a large bucket is cut (hex, separated by spaces), or b"" if cutting saves nothing.
+    """Return the files that a large bucket's task keeps and the keys at which it is cut (hex), as JSON.
 
     Args:
         store_text: The table as JSON.
@@ -485,7 +487,8 @@ def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
     """
     count, _, task = payload.partition(b"\n")
     pieces = cut_task(shipped_store(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
-    return b" ".join(piece.piece.low.hex().encode() for piece in pieces if piece.piece and piece.piece.low)
+    cuts = [piece.piece.low.hex() for piece in pieces if piece.piece and piece.piece.low]
+    return json.dumps([pieces[0].untouched, cuts]).encode()
 
 
 # -- what the driver sees of a job ------------------------------------------------------------------------------

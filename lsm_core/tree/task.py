@@ -7,7 +7,7 @@ Source: ``MergeTreeCompactTask``, ``LookupMergeTreeCompactRewriter``, ``FullChan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from itertools import zip_longest
@@ -44,6 +44,9 @@ class TaskPlan:
         drop_delete: whether delete rows may be dropped.
         unchanged: files of the unit that are already on the output level.
         compared: files of ``upgrades`` whose rows are compared with those of higher levels, for the changelog.
+        keepable: files of ``rewrites`` that could stay as they are, or only move, if no other file had a key in their
+            key range.
+        untouched: files of ``unchanged`` and ``upgrades`` that are kept for that reason.
     """
 
     output_level: int
@@ -52,6 +55,8 @@ class TaskPlan:
     drop_delete: bool
     unchanged: tuple[DataFile, ...] = ()
     compared: tuple[DataFile, ...] = ()
+    keepable: tuple[DataFile, ...] = ()
+    untouched: tuple[DataFile, ...] = ()
 
     @property
     def rewritten_files(self) -> tuple[DataFile, ...]:
@@ -73,6 +78,7 @@ def plan_task(
     must_rewrite: Callable[[DataFile], bool] | None = None,
     marks_above: bool = False,
     upgrade_rule: UpgradeRule | None = None,
+    untouched: Collection[str] = (),
 ) -> TaskPlan:
     """Decide which files of a compaction unit are rewritten, and which only change their level (upgrade).
 
@@ -93,11 +99,15 @@ def plan_task(
             deletion vectors, so that the output needs no delete rows for them.
         upgrade_rule: function that returns the work besides the metadata change that an upgrade of a file needs, or
             None if upgrades only change metadata.
+        untouched: names of files that overlap others only by their smallest and largest keys: no other file has a key
+            in their key range.
 
     Returns:
         The plan.
     """
-    builder = _PlanBuilder(levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule)
+    builder = _PlanBuilder(
+        levels, unit, force_rewrite_all, must_rewrite, marks_above, upgrade_rule, frozenset(untouched)
+    )
     if unit.by_file:
         for file in unit.files:
             builder.rewrites.append((SortedRun((file,)),))
@@ -137,32 +147,40 @@ class _PlanBuilder:
         must_rewrite: Callable[[DataFile], bool] | None,
         marks_above: bool,
         upgrade_rule: UpgradeRule | None,
+        untouched: frozenset[str],
     ) -> None:
         self.levels, self.marks_above = levels, marks_above
         self.output_level = unit.output_level
         self.force_rewrite_all = force_rewrite_all
         self.must_rewrite = must_rewrite
         self.upgrade_rule = upgrade_rule
+        self.untouched_names = untouched
         self.rewrites: list[Rewrite] = []
         self.upgrades: list[DataFile] = []
         self.unchanged: list[DataFile] = []
         self.compared: list[DataFile] = []
+        self.keepable: list[DataFile] = []
+        self.untouched: list[DataFile] = []
 
     def upgrade(self, file: DataFile) -> None:
-        useless = self.output_level == self.levels.max_level or (self.marks_above and self.output_level > 0)
-        deletes_left = useless and file.delete_row_count != 0
-        if deletes_left or self.force_rewrite_all or (self.must_rewrite is not None and self.must_rewrite(file)):
+        work = self.work_of(file)
+        if work is Upgrade.REWRITES:
             self.rewrites.append((SortedRun((file,)),))
         elif file.level == self.output_level:
             self.unchanged.append(file)
         else:
-            upgrade = Upgrade.PLAIN if self.upgrade_rule is None else self.upgrade_rule(file)
-            if upgrade is Upgrade.REWRITES:
-                self.rewrites.append((SortedRun((file,)),))
-                return
             self.upgrades.append(file)
-            if upgrade is Upgrade.COMPARED:
+            if work is Upgrade.COMPARED:
                 self.compared.append(file)
+
+    def work_of(self, file: DataFile) -> Upgrade:
+        useless = self.output_level == self.levels.max_level or (self.marks_above and self.output_level > 0)
+        deletes_left = useless and file.delete_row_count != 0
+        if deletes_left or self.force_rewrite_all or (self.must_rewrite is not None and self.must_rewrite(file)):
+            return Upgrade.REWRITES
+        if file.level == self.output_level or self.upgrade_rule is None:
+            return Upgrade.PLAIN
+        return self.upgrade_rule(file)
 
     def rewrite(self, sections: list[list[SortedRun]]) -> None:
         if len(sections) == 1 and len(sections[0]) == 1:
@@ -170,10 +188,21 @@ class _PlanBuilder:
                 self.upgrade(file)
         elif sections:
             # Sections follow each other in key order, so their n-th runs form one run; the widest section has most.
-            merged_runs = ([run for run in runs if run is not None] for runs in zip_longest(*sections))
-            self.rewrites.append(
-                tuple(SortedRun(tuple(file for run in runs for file in run.files)) for runs in merged_runs)
-            )
+            merged_runs = [[run for run in runs if run is not None] for runs in zip_longest(*sections)]
+            kept: set[str] = set()
+            for file in (file for runs in merged_runs for run in runs for file in run.files):
+                if self.work_of(file) is Upgrade.REWRITES:
+                    continue
+                if file.name in self.untouched_names:
+                    kept.add(file.name)
+                    self.untouched.append(file)
+                    self.upgrade(file)
+                else:
+                    self.keepable.append(file)
+            runs_left = (tuple(f for run in runs for f in run.files if f.name not in kept) for runs in merged_runs)
+            rewrite = tuple(SortedRun(files) for files in runs_left if files)
+            if rewrite:
+                self.rewrites.append(rewrite)
 
     def plan(self) -> TaskPlan:
         return TaskPlan(
@@ -183,6 +212,8 @@ class _PlanBuilder:
             drops_delete(self.levels, self.output_level) or (self.marks_above and self.output_level > 0),
             tuple(self.unchanged),
             tuple(self.compared),
+            tuple(self.keepable),
+            tuple(self.untouched),
         )
 
 

@@ -391,8 +391,9 @@ def seen_at_once(
         return list(files)
     if store.options.get("overwrite-upgrade") and can_be_raised(Shapes(store).of(tuple(files))):
         return list(files)
+    from lsm_core.compact.pieces import run_bucket_task
     from lsm_core.compact.task import BucketTask  # not at the top: few writers merge what they wrote
-    from lsm_core.compact.unit import discard, run_bucket_task
+    from lsm_core.compact.unit import discard
 
     task = BucketTask(
         partition,

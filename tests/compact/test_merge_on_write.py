@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
 from lsm_core.compact import BucketResult, BucketTask, run_tasks_locally
-from lsm_core.compact.pieces import cut_task, join
-from lsm_core.compact.unit import run_bucket_task
+from lsm_core.compact.pieces import cut_task, join, run_bucket_task
 from lsm_core.errors import CorruptFile
 from lsm_core.maintenance.actions.compact.execution import tasks_of_plan
 from lsm_core.maintenance.apply import apply_plan
@@ -132,7 +131,7 @@ def test_pieces_of_a_bucket_mark_what_the_whole_would(tmp_path: Path) -> None:
         assert not done.message.own_index_files()
         results.append(BucketResult.from_bytes(done.to_bytes()))
     whole = run_bucket_task(table.store, task, ReferenceJudge())
-    joined = join(table.store, task, results)
+    joined = join(table.store, pieces, results)
     first, two = (
         {
             place.data_file: indexes.read_vector(table.store, places[place.data_file]).positions().tolist()

@@ -153,7 +153,7 @@ def test_any_cut_gives_what_no_cut_gives(root: Path, engine: str, kind: str, dat
     chosen = data.draw(st.lists(st.sampled_from(given_case.keys), max_size=4, unique_by=repr))
     pieces = pieces_at(task, ordered(store, chosen))
     results = [run_bucket_task(store, piece, ReferenceJudge(), pipelined=False, share=2) for piece in pieces]
-    result = join(store, task, [BucketResult.from_bytes(item.to_bytes()) for item in results])
+    result = join(store, pieces, [BucketResult.from_bytes(item.to_bytes()) for item in results])
     try:
         assert stored(store, result.message.compact_after).equals(given_case.whole)
         assert result.report.verification == "V2"
@@ -230,10 +230,10 @@ def test_what_gains_nothing_is_not_cut(tmp_path: Path) -> None:
     for value in range(3):
         write(store, pa.table({"k": [1], "v": [value], "s": ["x"]}, schema=store.schema.arrow_schema))
     (task,) = full_tasks(store)
-    assert cut_task(store, task, 2) == [task]
+    assert cut_task(store, task, 2) == [replace(task, untouched=())]
     tiny = numbered(tmp_path, {}, *[(0, 50)] * 8)
     (task,) = full_tasks(tiny)
-    assert cut_task(tiny, task, 2) == [task]
+    assert cut_task(tiny, task, 2) == [replace(task, untouched=())]
 
 
 @pytest.fixture
@@ -296,12 +296,13 @@ def test_upgrades_stay_with_the_first_piece(tmp_path: Path) -> None:
     store = numbered(tmp_path, {"target-file-size": "1 kb"}, (0, 600), (1000, 1300), (1200, 1600), (3000, 3600))
     (task,) = full_tasks(store)
     bound = encode_row([1250], store.schema.trimmed_key_types)
-    results = [run_bucket_task(store, piece) for piece in pieces_at(task, [bound])]
+    pieces = pieces_at(task, [bound])
+    results = [run_bucket_task(store, piece) for piece in pieces]
     upgraded = [result.report.files_upgraded for result in results]
     assert upgraded[0] > 0
     assert upgraded[1] == 0
     before = read(store).sort_by("k")
-    joined = join(store, task, results)
+    joined = join(store, pieces, results)
     assert joined.report.files_upgraded == upgraded[0]
     Committer(store).commit([joined.message])
     assert read(store).sort_by("k").equals(before)
@@ -318,7 +319,8 @@ def test_a_minor_unit_in_pieces_keeps_deletes(tmp_path: Path) -> None:
     task = unit_task(store, EMPTY_ROW, 0, [file.file_name for file in newest], 0)
     before = read(store).sort_by("k")
     bound = encode_row([222], store.schema.trimmed_key_types)
-    joined = join(store, task, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces_at(task, [bound])])
+    pieces = pieces_at(task, [bound])
+    joined = join(store, pieces, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
     assert sum(file.delete_row_count or 0 for file in joined.message.compact_after) == 200
     Committer(store).commit([joined.message])
     assert read(store).sort_by("k").equals(before)

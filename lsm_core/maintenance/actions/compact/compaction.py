@@ -228,6 +228,9 @@ class CompactionReport(RewriteReport):
 
     Attributes:
         files_upgraded: number of files that only changed their level.
+        files_kept: number of files that were not rewritten, because no other file of their bucket has a key between
+            their smallest and largest keys.
+        bytes_kept: bytes of the ``files_kept``.
         rows_dropped: number of dropped rows by reason.
         changelog_rows: number of rows written to the changelog.
         predicted_seconds: seconds that the plan predicted.
@@ -255,6 +258,8 @@ class CompactionReport(RewriteReport):
     undone: ClassVar[str] = "buckets could not be compacted"
 
     files_upgraded: int = 0
+    files_kept: int = 0
+    bytes_kept: int = 0
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
     changelog_rows: int = 0
     predicted_seconds: float = 0.0
@@ -313,6 +318,10 @@ class CompactionReport(RewriteReport):
         if self.keys_folded:
             share = self.keys_one_by_one / self.keys_folded
             lines.append(f"{self.keys_folded:,} keys merged into new rows, {share:.1%} of them one by one")
+        if self.files_kept:
+            lines.append(
+                f"{self.files_kept:,} files ({size_text(self.bytes_kept)}) kept: no other file has a key between theirs"
+            )
         if self.sorted_by:
             lines.append(f"sorted {self.sorted_by}")
         moved = "by metadata alone: files changed their level, and none was read"
@@ -447,6 +456,8 @@ _SUMMED: Final = (
     "files_in",
     "files_out",
     "files_upgraded",
+    "files_kept",
+    "bytes_kept",
     "rows_in",
     "rows_out",
     "bytes_in",

@@ -585,6 +585,8 @@ def _report(
         files_in=sum(r.files_in for r in reports),
         files_out=sum(r.files_out for r in reports),
         files_upgraded=sum(r.files_upgraded for r in reports),
+        files_kept=sum(r.files_kept for r in reports),
+        bytes_kept=sum(r.bytes_kept for r in reports),
         rows_in=sum(r.rows_in for r in reports),
         rows_out=sum(r.rows_out for r in reports),
         rows_dropped=dropped,

@@ -1,0 +1,287 @@
+"""Key-exact units: files of a rewrite in whose key range no other file has a key are kept, not rewritten.
+
+Sections are cut by the smallest and largest keys of files, so one row with a small key and one with a large key join
+every file between them. Here the keys of the files that reach over others are read, key columns only, and files
+without a key of others stay as they are, or are moved to the output level. The rest is rewritten in key ranges between
+the kept files, so no output reaches over one of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.compact.task import BucketTask
+from lsm_core.files import open_kv
+from lsm_core.format.binary_row import decode_rows, encode_rows
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.merge import KeySpec, key_bytes, normalise_keys
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.merge_read import Shapes
+from lsm_core.tree import DataFile, TaskPlan
+
+_OPENING: Final = 8_000
+"""Cost of opening one file for one more key range, in rows that are compacted in the same time."""
+_MOST_RANGES: Final = 64
+"""Largest number of key ranges between kept files; more would cost more than they save."""
+NEVER: Final = "never"
+ALWAYS: Final = "always"
+
+
+@dataclass(frozen=True)
+class UntouchedFiles:
+    """Files that a task keeps, and the keys between which it rewrites the others.
+
+    Attributes:
+        names: names of the kept files.
+        cuts: first keys of the key ranges after the first one, as ascending BinaryRows; no range reaches over a kept
+            file.
+    """
+
+    names: tuple[str, ...] = ()
+    cuts: tuple[bytes, ...] = ()
+
+
+def find_untouched(store: TableStore, task: BucketTask, plan: TaskPlan, shapes: Shapes) -> UntouchedFiles:
+    """Find the files of a plan's rewrites that have no key in common with the key range of any other file.
+
+    Only the key columns of files that reach over such candidates are decoded, and at most as many rows as the
+    candidates have. A search ends as soon as every candidate has met a key.
+
+    Args:
+        store: the table.
+        task: the task.
+        plan: the plan of the task, without kept files.
+        shapes: cache of the key ranges of files.
+
+    Returns:
+        The files and the cuts; nothing if keeping them saves less than more key ranges cost.
+
+    Raises:
+        CorruptFile: a file is missing or damaged; the error names it.
+    """
+    if task.is_append or task.by_file or store.options.exact_keys == NEVER:
+        return UntouchedFiles()
+    metas = {file.file_name: file for file in task.files}
+    always = store.options.exact_keys == ALWAYS
+    small_below = 0 if always else store.options.compaction_file_size(has_primary_key=True)
+    keepable = {file.name for file in plan.keepable}
+    found = [
+        _Search(store, task, [metas[file.name] for run in runs for file in run.files], shapes).run(
+            keepable, small_below, least_rows=0 if always else _OPENING
+        )
+        for runs in plan.rewrites
+        if len(runs) > 1
+    ]
+    names = tuple(name for part in found for name in part.names)
+    cuts = [cut for part in found for cut in part.cuts]
+    return UntouchedFiles(names, tuple(sort_keys(store, cuts))) if names else UntouchedFiles()
+
+
+def sort_keys(store: TableStore, keys: Sequence[bytes]) -> list[bytes]:
+    """Return distinct BinaryRows of the trimmed primary key in key order."""
+    distinct = list(dict.fromkeys(keys))
+    if len(distinct) < 2:
+        return distinct
+    columns = decode_rows(pa.array(distinct, pa.binary()), store.schema.trimmed_key_types, "(key range)")
+    comparable = key_bytes(columns).to_pylist()
+    return [key for _, key in sorted(zip(comparable, distinct, strict=True))]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key in the forms that are needed.
+
+    Attributes:
+        comparable: order-preserving bytes.
+        row: BinaryRow.
+    """
+
+    comparable: bytes
+    row: bytes
+
+
+class _Search:
+    """Search for untouched files among the files of one rewrite."""
+
+    def __init__(self, store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], shapes: Shapes) -> None:
+        self._store, self._task = store, task
+        self._metas = {file.file_name: file for file in files}
+        self._files = shapes.of(files)
+        self._spec = KeySpec.of(store.schema, table=store.name)
+
+    def run(self, keepable: set[str], small_below: int, least_rows: int) -> UntouchedFiles:
+        """Return the untouched files among ``keepable``, and the cuts between them.
+
+        Args:
+            keepable: names of files that may stay as they are.
+            small_below: size below which a file is small (bytes): it stays only between large files that stay.
+            least_rows: rows that one more key range must save per file that it opens again.
+        """
+        candidates = self._candidates(keepable)
+        reaching = [file for file in self._files if _reaches_over(file, candidates)]
+        rows = sum(file.row_count for file in candidates)
+        if not candidates or (least_rows and sum(file.row_count for file in reaching) > rows):
+            return UntouchedFiles()
+        gaps: list[_Key | None] = [None] * (len(candidates) + 1)
+        touched = [False] * len(candidates)
+        for file in sorted(reaching, key=lambda file: file.row_count):
+            self._read_keys(file, candidates, touched, gaps)
+            if all(touched):
+                return UntouchedFiles()
+        names = {file.name for file in candidates}
+        lows = [file.min_key for file in candidates]
+        for file in self._files:  # a file that reaches over none lies in one gap
+            if file not in reaching and file.name not in names:
+                place = bisect_left(lows, file.min_key)
+                gaps[place] = _smaller(gaps[place], self._min_key(file))
+        self._give_up_small(candidates, touched, gaps, small_below)
+        return self._choose(candidates, touched, gaps, least_rows * len(reaching))
+
+    def _candidates(self, keepable: set[str]) -> list[DataFile]:
+        """Return the files that every overlapping file reaches over, in key order.
+
+        The smallest and the largest key of a file are keys of rows, so any other overlap is a meeting of keys.
+        """
+        return sorted(
+            (
+                file
+                for file in self._files
+                if file.name in keepable
+                and all(
+                    other is file
+                    or other.max_key < file.min_key
+                    or other.min_key > file.max_key
+                    or (other.min_key < file.min_key and file.max_key < other.max_key)
+                    for other in self._files
+                )
+            ),
+            key=lambda file: file.min_key,
+        )
+
+    def _read_keys(
+        self, file: DataFile, candidates: Sequence[DataFile], touched: list[bool], gaps: list[_Key | None]
+    ) -> None:
+        """Mark the candidates in whose key range the file has a key, and record its smallest key of each gap."""
+        scalars = [self._scalars(candidate) for candidate in candidates]
+        batches = open_kv(
+            self._store,
+            self._task.partition,
+            self._task.bucket,
+            self._metas[file.name],
+            columns=(),
+            need_sequence=False,
+            need_kind=False,
+        )
+        with closing(batches):  # type: ignore[type-var]
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                keys = self._spec.keys(batch)
+                start, gap = 0, 0
+                for gap, (low, high) in enumerate(scalars):
+                    at = keys.bisect(low, right=False)
+                    if start < at:
+                        gaps[gap] = _smaller(gaps[gap], self._key_at(batch, start))
+                    start = keys.bisect(high, right=True)
+                    touched[gap] = touched[gap] or start > at
+                    if start == batch.num_rows:
+                        break
+                else:
+                    if start < batch.num_rows:
+                        gaps[len(scalars)] = _smaller(gaps[len(scalars)], self._key_at(batch, start))
+                if all(touched):
+                    return
+
+    @staticmethod
+    def _give_up_small(
+        candidates: Sequence[DataFile], touched: list[bool], gaps: Sequence[_Key | None], small_below: int
+    ) -> None:
+        """Mark small files as touched that have a neighbour to be merged with: keys of others, or a small file."""
+        large = [file.size >= small_below for file in candidates]
+        stays = [is_large and not is_touched for is_large, is_touched in zip(large, touched, strict=True)]
+        for at in range(len(candidates)):
+            neighbours = stays[max(0, at - 1) : at] + stays[at + 1 : at + 2]
+            alone = gaps[at] is None and gaps[at + 1] is None and all(neighbours)
+            touched[at] = touched[at] or not (large[at] or alone)
+
+    def _choose(
+        self, candidates: Sequence[DataFile], touched: Sequence[bool], gaps: Sequence[_Key | None], least_rows: int
+    ) -> UntouchedFiles:
+        """Return the files to keep, grouped between keys of others, and the cuts after them.
+
+        Args:
+            candidates: files in key order.
+            touched: whether each candidate meets a key of another file.
+            gaps: smallest key of the other files before each candidate, and after the last one.
+            least_rows: number of rows below which a group of files is not worth another key range.
+        """
+        groups: list[tuple[list[DataFile], _Key | None]] = []  # files without a key between them, first key before them
+        before = gaps[0]
+        for file, is_touched, after in zip(candidates, touched, gaps[1:], strict=True):
+            if is_touched:
+                before = _smaller(_smaller(before, self._min_key(file)), after)
+                continue
+            if before is None and groups:
+                groups[-1][0].append(file)
+            else:
+                groups.append(([file], before))
+            before = after
+        last = before
+        saved = [sum(file.row_count for file in files) for files, _ in groups]
+        wanted = sorted(range(len(groups)), key=lambda at: -saved[at])[: _MOST_RANGES - 1]
+        kept = {at for at in wanted if saved[at] >= least_rows}
+        names: list[str] = []
+        cuts: list[bytes] = []
+        first: _Key | None = None
+        has_keys = False
+        for at, (files, key) in enumerate(groups):
+            first = _smaller(first, key)
+            if at not in kept:
+                first = _smaller(first, self._min_key(files[0]))
+                continue
+            if first is not None:
+                cuts += [first.row] if has_keys else []
+                has_keys = True
+            names += [file.name for file in files]
+            first = None
+        first = _smaller(first, last)
+        if first is not None and has_keys:
+            cuts.append(first.row)
+        return UntouchedFiles(tuple(names), tuple(cuts))
+
+    def _scalars(self, file: DataFile) -> tuple[int | bytes, int | bytes]:
+        meta = self._metas[file.name]
+        columns = decode_rows(
+            pa.array([meta.min_key, meta.max_key], pa.binary()), self._store.schema.trimmed_key_types, meta.file_name
+        )
+        keys = normalise_keys(columns, nullable=self._store.schema.nullable_key)
+        return keys.scalar(0), keys.scalar(1)
+
+    def _key_at(self, batch: pa.RecordBatch, row: int) -> _Key:
+        columns: list[pa.Array[Any]] = [
+            batch.column(name).slice(row, 1) for name in self._spec.key_fields(batch.schema)
+        ]
+        row_bytes = encode_rows(columns, self._store.schema.trimmed_key_types)[0].as_py()
+        return _Key(key_bytes(columns)[0].as_py(), row_bytes)
+
+    def _min_key(self, file: DataFile) -> _Key:
+        return _Key(file.min_key, self._metas[file.name].min_key)
+
+
+def _reaches_over(file: DataFile, candidates: Sequence[DataFile]) -> bool:
+    return any(file.min_key < other.min_key and other.max_key < file.max_key for other in candidates)
+
+
+def _smaller(a: _Key | None, b: _Key | None) -> _Key | None:
+    if a is None or b is None:
+        return a or b
+    return a if a.comparable <= b.comparable else b
+
+
+__all__ = ["ALWAYS", "NEVER", "UntouchedFiles", "find_untouched", "sort_keys"]
