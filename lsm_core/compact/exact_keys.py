@@ -14,8 +14,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
+from lsm_core.arrays import numpy_array
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import open_kv
 from lsm_core.format.binary_row import decode_rows, encode_rows
@@ -71,15 +73,15 @@ def find_untouched(store: TableStore, task: BucketTask, plan: TaskPlan, shapes: 
     always = store.options.exact_keys == ALWAYS
     small_below = 0 if always else store.options.compaction_file_size(has_primary_key=True)
     keepable = {file.name for file in plan.keepable}
-    found = [
+    searches = [
         _Search(store, task, [metas[file.name] for run in runs for file in run.files], shapes).run(
             keepable, small_below, least_rows=0 if always else _OPENING
         )
         for runs in plan.rewrites
         if len(runs) > 1
     ]
-    names = tuple(name for part in found for name in part.names)
-    cuts = [cut for part in found for cut in part.cuts]
+    names = tuple(name for part in searches for name in part.names)
+    cuts = [cut for part in searches for cut in part.cuts]
     return UntouchedFiles(names, tuple(sort_keys(store, cuts))) if names else UntouchedFiles()
 
 
@@ -89,8 +91,8 @@ def sort_keys(store: TableStore, keys: Sequence[bytes]) -> list[bytes]:
     if len(distinct) < 2:
         return distinct
     columns = decode_rows(pa.array(distinct, pa.binary()), store.schema.trimmed_key_types, "(key range)")
-    comparable = key_bytes(columns).to_pylist()
-    return [key for _, key in sorted(zip(comparable, distinct, strict=True))]
+    order = np.argsort(numpy_array(key_bytes(columns)))
+    return [distinct[place] for place in order]
 
 
 @dataclass(frozen=True)
@@ -267,8 +269,8 @@ class _Search:
         columns: list[pa.Array[Any]] = [
             batch.column(name).slice(row, 1) for name in self._spec.key_fields(batch.schema)
         ]
-        row_bytes = encode_rows(columns, self._store.schema.trimmed_key_types)[0].as_py()
-        return _Key(key_bytes(columns)[0].as_py(), row_bytes)
+        encoded = encode_rows(columns, self._store.schema.trimmed_key_types)
+        return _Key(numpy_array(key_bytes(columns))[0], numpy_array(encoded)[0])
 
     def _min_key(self, file: DataFile) -> _Key:
         return _Key(file.min_key, self._metas[file.name].min_key)

@@ -144,11 +144,11 @@ def untouched_parts(store: TableStore, task: Task, shapes: Shapes | None = None)
     if task.is_append or task.by_file or task.piece is not None or task.untouched is not None:
         return [task]
     shapes = shapes or Shapes(store)
-    found = find_untouched(store, task, plan_of(store, task, shapes), shapes)
-    task = replace(task, untouched=found.names)
-    if not found.cuts:
+    untouched = find_untouched(store, task, plan_of(store, task, shapes), shapes)
+    task = replace(task, untouched=untouched.names)
+    if not untouched.cuts:
         return [task]
-    return [replace(task, piece=key_range) for key_range in _ranges(found.cuts)]
+    return [replace(task, piece=key_range) for key_range in _ranges(untouched.cuts)]
 
 
 def _ranges(cuts: Sequence[bytes]) -> list[KeyRange]:
@@ -192,8 +192,8 @@ def run_bucket_task(
             discard_result(store, task, result)
         raise
     seconds = sum(result.report.seconds for result in results)  # one after the other
-    joined = join(store, parts, results)
-    return replace(joined, report=replace(joined.report, seconds=seconds))
+    result = join(store, parts, results)
+    return replace(result, report=replace(result.report, seconds=seconds))
 
 
 def _files_to_rewrite(store: TableStore, task: BucketTask, shapes: Shapes) -> list[DataFileMeta]:

@@ -28,6 +28,7 @@ from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.pieces import Task, count_pieces, cut_task, join, rewritten_bytes
 from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
+from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
@@ -469,7 +470,7 @@ def cut_by_keys(
     outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, work)
     raise_first(outcomes)
     for at, outcome in zip(chosen, outcomes, strict=True):
-        untouched, cuts = json.loads(outcome.answer)
+        untouched, cuts = parse_json(outcome.answer)
         task = replace(tasks[at], untouched=None if untouched is None else tuple(untouched))
         bounds = [bytes.fromhex(text) for text in cuts]
         ranges = map(KeyRange, [None, *bounds], [*bounds, None])
