@@ -8,7 +8,7 @@ the kept files, so no output reaches over one of them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ _OPENING: Final = 8_000
 """Cost of opening one file for one more key range, in rows that are compacted in the same time."""
 _MOST_RANGES: Final = 64
 """Largest number of key ranges between kept files; more would cost more than they save."""
+_Scalars = tuple[list[int | bytes], list[int | bytes]]
 NEVER: Final = "never"
 ALWAYS: Final = "always"
 
@@ -127,19 +128,20 @@ class _Search:
         """
         candidates = self._candidates(keepable)
         reaching = [file for file in self._files if _reaches_over(file, candidates)]
-        rows = sum(file.row_count for file in candidates)
-        if not candidates or (least_rows and sum(file.row_count for file in reaching) > rows):
+        cost = sum(file.row_count + least_rows for file in reaching)
+        if not candidates or (least_rows and cost > sum(file.row_count for file in candidates)):
             return UntouchedFiles()
         gaps: list[_Key | None] = [None] * (len(candidates) + 1)
         touched = [False] * len(candidates)
+        scalars = self._scalars(candidates)
         for file in sorted(reaching, key=lambda file: file.row_count):
-            self._read_keys(file, candidates, touched, gaps)
+            self._read_keys(file, scalars, touched, gaps)
             if all(touched):
                 return UntouchedFiles()
-        names = {file.name for file in candidates}
+        names = {file.name for file in (*candidates, *reaching)}
         lows = [file.min_key for file in candidates]
         for file in self._files:  # a file that reaches over none lies in one gap
-            if file not in reaching and file.name not in names:
+            if file.name not in names:
                 place = bisect_left(lows, file.min_key)
                 gaps[place] = _smaller(gaps[place], self._min_key(file))
         self._give_up_small(candidates, touched, gaps, small_below)
@@ -148,29 +150,28 @@ class _Search:
     def _candidates(self, keepable: set[str]) -> list[DataFile]:
         """Return the files that every overlapping file reaches over, in key order.
 
-        The smallest and the largest key of a file are keys of rows, so any other overlap is a meeting of keys.
+        The smallest and the largest key of a file are keys of rows, so any other overlap is a meeting of keys: one end
+        of the other file lies in the file's key range.
         """
-        return sorted(
-            (
-                file
-                for file in self._files
-                if file.name in keepable
-                and all(
-                    other is file
-                    or other.max_key < file.min_key
-                    or other.min_key > file.max_key
-                    or (other.min_key < file.min_key and file.max_key < other.max_key)
-                    for other in self._files
-                )
-            ),
-            key=lambda file: file.min_key,
-        )
+        lows, highs = sorted(file.min_key for file in self._files), sorted(file.max_key for file in self._files)
 
-    def _read_keys(
-        self, file: DataFile, candidates: Sequence[DataFile], touched: list[bool], gaps: list[_Key | None]
-    ) -> None:
-        """Mark the candidates in whose key range the file has a key, and record its smallest key of each gap."""
-        scalars = [self._scalars(candidate) for candidate in candidates]
+        def is_alone(file: DataFile) -> bool:
+            return all(
+                bisect_right(ends, file.max_key) - bisect_left(ends, file.min_key) == 1 for ends in (lows, highs)
+            )
+
+        return sorted((f for f in self._files if f.name in keepable and is_alone(f)), key=lambda f: f.min_key)
+
+    def _read_keys(self, file: DataFile, scalars: _Scalars, touched: list[bool], gaps: list[_Key | None]) -> None:
+        """Mark the candidates in whose key range the file has a key, and record its smallest key of each gap.
+
+        Args:
+            file: a file that reaches over candidates.
+            scalars: smallest keys and largest keys of the candidates.
+            touched: marks of the candidates, which are changed.
+            gaps: smallest key before each candidate and after the last one, which are changed.
+        """
+        lows, highs = scalars
         batches = open_kv(
             self._store,
             self._task.partition,
@@ -184,19 +185,17 @@ class _Search:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                keys = self._spec.keys(batch)
-                start, gap = 0, 0
-                for gap, (low, high) in enumerate(scalars):
-                    at = keys.bisect(low, right=False)
-                    if start < at:
+                keys, start = self._spec.keys(batch), 0
+                gap = bisect_left(highs, keys.scalar(0))
+                while start < batch.num_rows:  # candidates, and the gap after the last one, in key order
+                    end = batch.num_rows if gap == len(lows) else keys.bisect(lows[gap], right=False)
+                    if start < end:
                         gaps[gap] = _smaller(gaps[gap], self._key_at(batch, start))
-                    start = keys.bisect(high, right=True)
-                    touched[gap] = touched[gap] or start > at
-                    if start == batch.num_rows:
-                        break
-                else:
-                    if start < batch.num_rows:
-                        gaps[len(scalars)] = _smaller(gaps[len(scalars)], self._key_at(batch, start))
+                    start = end
+                    if gap < len(lows):
+                        start = keys.bisect(highs[gap], right=True)
+                        touched[gap] = touched[gap] or start > end
+                        gap += 1
                 if all(touched):
                     return
 
@@ -257,13 +256,14 @@ class _Search:
             cuts.append(first.row)
         return UntouchedFiles(tuple(names), tuple(cuts))
 
-    def _scalars(self, file: DataFile) -> tuple[int | bytes, int | bytes]:
-        meta = self._metas[file.name]
-        columns = decode_rows(
-            pa.array([meta.min_key, meta.max_key], pa.binary()), self._store.schema.trimmed_key_types, meta.file_name
-        )
+    def _scalars(self, files: Sequence[DataFile]) -> _Scalars:
+        """Return the smallest keys and the largest keys of files, in the form that compares with keys of rows."""
+        metas = [self._metas[file.name] for file in files]
+        rows = pa.array([key for meta in metas for key in (meta.min_key, meta.max_key)], pa.binary())
+        columns = decode_rows(rows, self._store.schema.trimmed_key_types, "(keys of files)")
         keys = normalise_keys(columns, nullable=self._store.schema.nullable_key)
-        return keys.scalar(0), keys.scalar(1)
+        scalars = [keys.scalar(at) for at in range(len(rows))]
+        return scalars[::2], scalars[1::2]
 
     def _key_at(self, batch: pa.RecordBatch, row: int) -> _Key:
         columns: list[pa.Array[Any]] = [
@@ -277,7 +277,8 @@ class _Search:
 
 
 def _reaches_over(file: DataFile, candidates: Sequence[DataFile]) -> bool:
-    return any(file.min_key < other.min_key and other.max_key < file.max_key for other in candidates)
+    place = bisect_right(candidates, file.min_key, key=lambda other: other.min_key)
+    return place < len(candidates) and bool(candidates[place].max_key < file.max_key)
 
 
 def _smaller(a: _Key | None, b: _Key | None) -> _Key | None:

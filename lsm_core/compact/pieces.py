@@ -180,13 +180,14 @@ def run_bucket_task(
         StorageFull: the disk is full.
     """
     require_executable(store, task)
-    parts = untouched_parts(store, task)
+    shapes = Shapes(store)
+    parts = untouched_parts(store, task, shapes)
     if len(parts) == 1:
-        return execute_task(store, parts[0], judge, pipelined=pipelined, share=share)
+        return execute_task(store, parts[0], judge, pipelined=pipelined, share=share, shapes=shapes)
     results: list[BucketResult] = []
     try:
         for part in parts:
-            results.append(execute_task(store, part, judge, pipelined=pipelined, share=share))
+            results.append(execute_task(store, part, judge, pipelined=pipelined, share=share, shapes=shapes))
     except BaseException:
         for result in results:
             discard_result(store, task, result)

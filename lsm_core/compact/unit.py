@@ -43,16 +43,23 @@ def require_executable(store: TableStore, task: BucketTask) -> None:
 
 
 def execute_task(
-    store: TableStore, task: BucketTask, judge: Judge | None = None, *, pipelined: bool = True, share: int = 1
+    store: TableStore,
+    task: BucketTask,
+    judge: Judge | None = None,
+    *,
+    pipelined: bool = True,
+    share: int = 1,
+    shapes: Shapes | None = None,
 ) -> BucketResult:
     """Execute a task, or one piece of it, without a search for files to keep; nothing is published.
 
-    `compact.pieces.run_bucket_task`, which describes arguments and errors, calls this function for each key range.
+    `compact.pieces.run_bucket_task`, which describes the other arguments and errors, calls this function for each key
+    range. ``shapes`` is a cache of the key ranges of files, or None for a new one.
     """
     if task.is_append and tracks_rows(store) and not evolves(store):
         store = with_row_ids(store)
     keep_small_arrays()
-    execution = _Execution(store, task, pipelined=pipelined, share=share)
+    execution = _Execution(store, task, pipelined=pipelined, share=share, shapes=shapes)
     try:
         if execution.plan is None:
             execution.rewrite_bins()
@@ -152,10 +159,12 @@ class _Execution:
         witness: collects rows for the check by the judge (verification V2); None without a judge.
     """
 
-    def __init__(self, store: TableStore, task: BucketTask, *, pipelined: bool, share: int) -> None:
+    def __init__(
+        self, store: TableStore, task: BucketTask, *, pipelined: bool, share: int, shapes: Shapes | None
+    ) -> None:
         self.store, self.task, self.share, self.pipelined = store, task, share, pipelined
         self.started = time.perf_counter()
-        self.shapes, self.vectors = Shapes(store), TaskVectors(store, task)
+        self.shapes, self.vectors = shapes or Shapes(store), TaskVectors(store, task)
         self.plan = None if task.is_append else plan_of(store, task, self.shapes)
         self.within = None if task.is_append or task.piece is None else KeyBounds(store, task.piece)
         self.files_by_name = {file.file_name: file for file in task.files}

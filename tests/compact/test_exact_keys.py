@@ -16,6 +16,8 @@ from lsm_core import Catalog, Table
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask, pieces, run_tasks_locally
 from lsm_core.compact.pieces import cut_task, untouched_parts
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
 from tests.support.samples import examples, one_in
@@ -69,6 +71,10 @@ def changes_of(table: Table) -> list[tuple[Any, ...]]:
     return [] if batch is None else sorted(tuple(row.values()) for row in batch.to_arrow().to_pylist())
 
 
+def top_files(table: Table) -> list[DataFileMeta]:
+    return [file for file in live_files(table.refresh().store)[EMPTY_ROW, 0] if file.level == 3]
+
+
 @pytest.fixture
 def layered(tmp_path: Path) -> Table:
     """More than ten files on the top level, with keys from 100 to 899."""
@@ -93,7 +99,7 @@ def test_two_outliers_rewrite_nothing_else(layered: Table) -> None:
 
 
 def test_only_files_with_a_key_of_others_are_rewritten(layered: Table) -> None:
-    before = sorted(live_files(layered.store)[b"\0" * 12, 0], key=lambda file: file.min_key)
+    before = sorted(top_files(layered), key=lambda file: file.min_key)
     layered.write(rows([1, 150, 500, 2000], 7))
     report = layered.compact(full=True)
     assert report.files_in == 3
@@ -120,6 +126,30 @@ def test_files_that_cost_more_to_keep_are_rewritten(tmp_path: Path) -> None:
     table.compact(full=True)
     table.write(rows([1, 5000], 1))
     assert table.compact(full=True).files_kept == 0
+
+
+def test_a_small_file_stays_only_between_large_files_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lsm_core.compact.exact_keys._OPENING", 0)
+    table = table_of(tmp_path, "auto", **{"target-file-size": "8 kb"})
+    table.write(rows(list(range(0, 20_000, 10)), 0))
+    table.compact(full=True)
+    (largest,) = decode_rows(
+        pa.array([file.max_key for file in top_files(table)], pa.binary()), table.schema.trimmed_key_types, "a test"
+    )
+    bounds = sorted(largest.to_pylist())
+    assert len(bounds) > 6
+    between = bounds[3] + 5
+    table.write(rows([-9, between, 90_000], 1))
+    assert table.compact(full=True).files_in == 1
+    assert len(top_files(table)) == len(bounds) + 3
+    table.write(rows([-8, 90_001], 2))
+    report = table.compact(full=True)
+    assert (report.files_in, report.rows_in) == (3, 4), "the new file, and the small files at both ends"
+    table.write(rows([-7, between + 1, 90_002], 3))
+    report = table.compact(full=True)
+    assert (report.files_in, report.rows_in) == (4, 8), "and the small file that has a neighbour"
+    assert report.files_kept == len(bounds)
+    assert table.to_arrow().num_rows == 2_000 + 8
 
 
 def test_files_with_deletes_that_must_go_are_rewritten(layered: Table) -> None:
