@@ -323,7 +323,7 @@ def test_pieces_and_workers_let_the_same_rows_expire(tmp_path: Path) -> None:
             cuts = [encode_row((key,), store.schema.trimmed_key_types) for key in (7, 30)]
             ranges = [KeyRange(*ends) for ends in itertools.pairwise([None, *cuts, None])]
             pieces = [BucketTask.from_bytes(replace(task, piece=bounds).to_bytes()) for bounds in ranges]
-            yield join(store, task, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
+            yield join(store, pieces, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
 
     report = apply_plan(table.store, table.plan_maintenance("compact", full=True), runner)
     assert isinstance(report, CompactionReport)
