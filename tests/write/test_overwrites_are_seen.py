@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, SchemaChange, Table
-from lsm_core.compact import pieces
+from lsm_core.compact import pieces as compact_pieces
 from lsm_core.maintenance.apply import apply_plan
 from tests.faults.kinds import strays
 from tests.support import stores
@@ -53,13 +53,13 @@ def pieces(data: pa.Table) -> pa.RecordBatchReader:
 def merged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each merge of an overwrite took."""
     found: list[int] = []
-    run: Callable[..., Any] = pieces.run_bucket_task
+    run: Callable[..., Any] = compact_pieces.run_bucket_task
 
     def counted(store: Any, task: Any, *arguments: Any, **named: Any) -> Any:
         found.append(len(task.files))
         return run(store, task, *arguments, **named)
 
-    monkeypatch.setattr(pieces, "run_bucket_task", counted)
+    monkeypatch.setattr(compact_pieces, "run_bucket_task", counted)
     return found
 
 
@@ -184,8 +184,8 @@ def test_an_overwrite_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pyt
             raise OSError("no more")
         return run(*arguments, **named)
 
-    run: Callable[..., Any] = pieces.run_bucket_task
-    monkeypatch.setattr(pieces, "run_bucket_task", second_fails)
+    run: Callable[..., Any] = compact_pieces.run_bucket_task
+    monkeypatch.setattr(compact_pieces, "run_bucket_task", second_fails)
     keys = [key * 7919 % 3001 for key in range(9000)]
     with pytest.raises(OSError, match="no more"):
         table.write(pieces(rows("a", keys, 1)), overwrite=True)
