@@ -56,7 +56,10 @@ def arguments(warehouse: str) -> dict[str, list[list[str]]]:
     """Calls of every verb that show what is known of the table, by verb; plans and dry runs rather than changes."""
     where = ["-w", warehouse]
     table = ["d.t", *where]
-    plain = {verb: [table] for verb in ("health", "snapshots", "files", "holds", "trash", "ledger", "check", "recover")}
+    plain = {
+        verb: [table]
+        for verb in ("health", "snapshots", "files", "holds", "trash", "ledger", "check", "recover", "partitions")
+    }
     planned = {
         "create_tag": [["d.t", "x\u202e", "--dry-run", *where]],
         "compact": [[*table], [*table, "--full"]],
