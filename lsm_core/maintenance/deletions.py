@@ -340,17 +340,18 @@ def deletable_path(store: TableStore, path: str, linkless: set[tuple[str, str]] 
 
 
 def _require_no_user(store: TableStore, path: str, known: set[tuple[str, str]] | None) -> None:
-    """Raise CorruptFile if another table declares the external folder of a file, and this table does not.
+    """Raise CorruptFile if another table declares the external folder of a file, and no schema of this table does.
 
     Plans and records are files that others may have forged. ``known`` caches the checked folders; None for no cache.
     """
     folder = path.rpartition("/")[0]
     if store.external_paths.is_declared(folder) or (known is not None and ("", folder) in known):
         return
-    from lsm_core.maintenance.actions.orphans.listing import tables_using
+    from lsm_core.maintenance.actions.orphans.listing import declared_places, tables_using
 
     users = tables_using(store, folder)
-    if users:
-        raise CorruptFile(path, f"another table ({users}) declares this external path, and table {store.name} does not")
+    if users and not any(f"{folder}/".startswith(f"{own}/") for own in declared_places(store.file_io, store.root)):
+        reason = f"another table ({users}) declares this external path, and table {store.name} never did"
+        raise CorruptFile(path, reason)
     if known is not None:
         known.add(("", folder))

@@ -16,7 +16,7 @@ from lsm_core.errors import CorruptFile, DredgeError, UnsupportedFeature
 from lsm_core.format.manifest import decode_index_manifest, decode_manifest
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.actions.orphans.listing import list_table
-from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS
+from lsm_core.maintenance.file_allowlist import DELETABLE, KINDS, OwnFiles
 from lsm_core.metadata import branches
 from lsm_core.metadata.external_paths import EXTERNAL_PATHS, declared_paths
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
@@ -50,8 +50,13 @@ class DroppedFiles:
         if not self._declared:
             return
         try:
+            try:
+                own = OwnFiles.of(store)
+            except CorruptFile as error:
+                _LOG.warning("table %s: its external files stay when it is dropped: %s", store.name, error)
+                return
             for external_path, names in _named_files(store):
-                self._note_named(external_path, names)
+                self._note_named(external_path, names, own)
             self._note_unreferenced()
         except BaseException:
             self._list.close()
@@ -63,12 +68,16 @@ class DroppedFiles:
     def __exit__(self, *error: object) -> None:
         self._list.close()
 
-    def _note_named(self, external_path: str, names: list[str]) -> None:
+    def _note_named(self, external_path: str, names: list[str], own: OwnFiles) -> None:
         external = self._store.external_paths
         if external.may_delete(external_path):
-            for name in names:
-                path = external.locate(external_path, name)
-                if any(folder.contains(path) for folder in self._declared):
+            paths = [external.locate(external_path, name) for name in names]
+            paths = [path for path in paths if any(folder.contains(path) for folder in self._declared)]
+            foreign = own.find_foreign_paths(paths)
+            for path in paths:
+                if path in foreign:
+                    _LOG.warning("table %s: %r stays when it is dropped: %s", self._store.name, path, foreign[path])
+                else:
                     self._note(path)
             return
         try:

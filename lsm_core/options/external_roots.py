@@ -77,6 +77,8 @@ def parse_external_roots(text: str, source: str = EXTERNAL_ROOTS) -> tuple[Exter
         if ".." in plain.split("/"):
             raise InvalidOption(source, part, f"{_ACCEPTED}, without '..'")
         canonical = canonical_folder(plain)
+        if "://" in plain and "://" not in canonical:
+            raise InvalidOption(source, part, f"{_ACCEPTED}; an address has a lower-case scheme and a bucket or host")
         if canonical == "/":
             raise InvalidOption(source, part, f"{_ACCEPTED}; not the whole disk")
         roots.append(ExternalRoot(canonical.rstrip("/"), _MODES[mode]))

@@ -41,7 +41,10 @@ def test_roots_are_read_only_unless_they_say_otherwise(text: str, expected: list
     assert [str(root) for root in parse_external_roots(text)] == expected
 
 
-@pytest.mark.parametrize("text", ["data/ext:rw", "/data:w", "/data/../etc:rw", "/:rw", "file:///", "~/x:rw", "/a:b:c"])
+@pytest.mark.parametrize(
+    "text",
+    ["data/ext:rw", "/data:w", "/data/../etc:rw", "/:rw", "file:///", "~/x:rw", "/a:b:c", "S3://b/x:rw", "hdfs:///x:r"],
+)
 def test_roots_that_mean_something_else_are_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match=EXTERNAL_ROOTS):
         parse_external_roots(text)

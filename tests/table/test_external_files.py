@@ -274,6 +274,69 @@ def test_another_tables_place_is_not_cleaned(tmp_path: Path) -> None:
     }
 
 
+def test_an_earlier_path_of_another_table_is_not_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table t wrote to a path before it declared another one; table u declares the first path later, by another name."""
+    (tmp_path / "alias").symlink_to(tmp_path / "ext")
+    key = "data-file.external-paths"
+    fill(create(tmp_path, "append", **{key: f"file:{tmp_path}/ext/x"}))
+    warehouse(tmp_path).alter_table("db.t", [SchemaChange.set_option(key, f"file:{tmp_path}/ext/y")])
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{tmp_path}/alias:rw")
+    table = warehouse(tmp_path).table("db.t")
+    rows = content(table)
+    for name, place in (("db.u", "alias/x"), ("db.w", "ext/x")):
+        create(tmp_path, "append", name, **{key: f"file:{tmp_path}/{place}"})
+        other = warehouse(tmp_path).table(name)
+        for path in files_in(tmp_path / "ext"):
+            os.utime(path, (0, 0))
+        other.remove_orphan_files(older_than_ms=_DAY)
+        other.sweep_trash(now_ms=NOW + 100 * _DAY)
+        assert content(table) == rows
+    before = files_in(tmp_path / "ext")
+    table.compact(full=True)
+    expire(table)
+    assert before & files_in(tmp_path / "ext") == set()
+    warehouse(tmp_path).drop_table("db.u")
+    assert content(table) == rows
+
+
+def test_a_drop_deletes_no_file_of_a_foreign_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Manifests of a dropped table that name files of the operator and of another table below its external path."""
+    key = "data-file.external-paths"
+    victim = create(tmp_path, "append", "db.victim")
+    fill(victim)
+    rows, table = content(victim), create(tmp_path, "append", **{key: f"file:{tmp_path}/ext"})
+    fill(table, 1)
+    mine = [tmp_path / "ext" / "p=c" / "bucket-0" / "id_rsa", tmp_path / "ext" / "notes.txt"]
+    for path in mine:
+        path.write_text("x")
+    wanted = [*map(str, mine), *(path for path in files_in(tmp_path / "ext" / "db.victim") if "/data-" in path)]
+    store, snapshot = table.store, table.latest_snapshot()
+    entries = manifests.live_entries(store, snapshot)
+    entries = pa.concat_tables([entries.slice(0, 1)] * (len(wanted) + 1))
+    for column, values in (
+        ("file_name", ["../../notes.txt", *(Path(path).name for path in wanted)]),
+        ("external_path", [f"file:{path}" for path in (mine[0], *wanted)]),
+    ):
+        at = entries.schema.get_field_index(column)
+        entries = entries.set_column(at, entries.schema.field(at), pa.array(values))
+    manifests.write_manifests(store, entries)
+    warehouse(tmp_path).drop_table("db.t")
+    assert all(path.read_text() == "x" for path in mine)
+    assert content(victim) == rows
+    assert "notes.txt' stays" in caplog.text
+    assert not (tmp_path / "wh" / "db.db" / "t").exists()
+
+
+def test_a_drop_of_a_table_with_a_damaged_schema_leaves_its_external_files(tmp_path: Path) -> None:
+    fill(create(tmp_path, "append"))
+    warehouse(tmp_path).alter_table("db.t", [SchemaChange.set_option("snapshot.time-retained", "2 h")])
+    (tmp_path / "wh" / "db.db" / "t" / "schema" / "schema-0").write_text("{")
+    before = files_in(tmp_path / "ext")
+    warehouse(tmp_path).drop_table("db.t")
+    assert files_in(tmp_path / "ext") == before
+    assert not (tmp_path / "wh" / "db.db" / "t").exists()
+
+
 def test_external_paths_in_an_object_store(s3: S3Server) -> None:
     """A table in one bucket, with its files in another."""
     place = f"{s3.bucket()}/ext/t"

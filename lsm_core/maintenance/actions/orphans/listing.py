@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ from lsm_core.arrays import arrow_array, empty_table
 from lsm_core.errors import DredgeError
 from lsm_core.format.partitions import escape
 from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METADATA, OwnFiles, Place, is_absolute
-from lsm_core.metadata.store import TableStore, latest_schema
+from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
 from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.progress import advance, stage
-from lsm_core.storage import FileStatus, file_io_for, same_place
+from lsm_core.storage import FileIO, FileStatus, file_io_for, place_of, same_place
 
 FILES: Final = pa.schema(
     [
@@ -31,6 +32,8 @@ FILES: Final = pa.schema(
 )
 _BATCH: Final = 1 << 16
 _ENTROPY: Final = re.compile(r"/bucket-(?:postpone|-?[0-9]+)(?:(?:/[01]{4}){1,3}|(?:/[01]{4}){3}/[01]{8})$")
+_SCHEME_ALIAS: Final = re.compile("(s3a|cosn|abfss)(?=://)")
+_SAME_STORE: Final = {"s3a": "s3", "cosn": "cos", "abfss": "abfs"}
 _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
 
 
@@ -287,8 +290,9 @@ class _Walk:
 def tables_using(store: TableStore, place: str) -> str:
     """Return the names of other tables of the warehouse that use the external path ``place`` ("" for none).
 
-    A path above or below ``place`` counts too. Files of such tables cannot be distinguished from files of this
-    table. A table whose schema cannot be read is counted as a user.
+    A path above or below ``place`` counts too, and so does a path of an earlier schema or of a branch, because files
+    that were written there stay. Files of such tables cannot be distinguished from files of this table. A table whose
+    schemas cannot be read is counted as a user.
 
     Args:
         store: the table.
@@ -300,17 +304,31 @@ def tables_using(store: TableStore, place: str) -> str:
         if same_place(path, store.root):
             continue
         try:
-            schema = latest_schema(store.file_io, path)
-            if schema is None:
-                continue
-            declared = str(schema.options.get(EXTERNAL) or "").split(",")
-            declared_places = [text.strip() for text in declared if text.strip()]
-            roots = [path, *(file_io_for(text, escaped=False)[1] for text in declared_places)]
+            roots = {path, *declared_places(store.file_io, path)}
         except DredgeError:
-            roots = [place]
+            roots = {place}
         if any(_overlap(place, other) for other in roots):
             users.append(path.removeprefix(f"{warehouse}/"))
     return ", ".join(users)
+
+
+def declared_places(file_io: FileIO, root: str) -> Iterator[str]:
+    """Yield the external paths that any schema of a table or of its branches declares.
+
+    Args:
+        file_io: access to the files.
+        root: the table's folder.
+
+    Raises:
+        DredgeError: a schema cannot be read, or a path is on a storage that is not supported.
+    """
+    texts = set()
+    folders = (status.name for status in file_io.list_dir(f"{root}/branch") if status.is_dir)
+    for branch in ("main", *(name.removeprefix("branch-") for name in folders if name.startswith("branch-"))):
+        for number in list_schema_ids(file_io, root, branch):
+            texts.add(load_schema(file_io, root, number, branch).options.get(EXTERNAL) or "")
+    for text in filter(None, (part.strip() for part in ",".join(sorted(texts)).split(","))):
+        yield file_io_for(text, escaped=False)[1]
 
 
 def _is_entropy(path: str) -> bool:
@@ -325,5 +343,9 @@ def _tables_below(store: TableStore, warehouse: str) -> Iterator[str]:
 
 
 def _overlap(left: str, right: str) -> bool:
+    """Return whether one folder contains the other, regardless of symbolic links and of aliases of schemes."""
+    if not place_of(left) and not place_of(right) and "\x00" not in left + right:
+        left, right = os.path.realpath(left), os.path.realpath(right)
+    left, right = (_SCHEME_ALIAS.sub(lambda match: _SAME_STORE[match[1]], place) for place in (left, right))
     pair = sorted((left.rstrip("/") + "/", right.rstrip("/") + "/"), key=len)
     return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
