@@ -51,6 +51,8 @@ class IcebergCondition(StrEnum):
     """The metadata names files in the directory that the table had before it was renamed or copied."""
     UNREADABLE = "unreadable"
     """The current metadata file is damaged."""
+    UNLISTED = "unlisted"
+    """The metadata is current, but the Hive metastore, where its readers look for it, names none or another."""
     LEFT_OVER = "left over"
     """The option is off, and Iceberg readers still find the metadata of the time when it was on."""
 
@@ -62,6 +64,7 @@ NEEDS_WRITING: Final = frozenset(
         IcebergCondition.REPLACED,
         IcebergCondition.MOVED,
         IcebergCondition.UNREADABLE,
+        IcebergCondition.UNLISTED,
     }
 )
 """Conditions that writing the metadata of the newest snapshot ends."""
@@ -78,7 +81,7 @@ class IcebergView:
         shown: id of the snapshot that Iceberg readers see, or None if they see none.
         since_ms: commit time (epoch ms) of the oldest snapshot with new rows that the metadata lacks. None if it lacks
             none, or if its snapshot was taken back.
-        error: error of reading the metadata, or "".
+        error: error of reading the metadata or its entry in a metastore, or "".
     """
 
     condition: IcebergCondition
@@ -106,6 +109,10 @@ class IcebergView:
                 f"Iceberg metadata in {self.folder} names files in another directory: the table was renamed or copied"
             ),
             IcebergCondition.UNREADABLE: f"the Iceberg metadata is damaged: {self.error}",
+            IcebergCondition.UNLISTED: (
+                f"Iceberg metadata names the newest snapshot {self.newest}, but its entry in the Hive metastore does "
+                f"not: {self.error}"
+            ),
             IcebergCondition.LEFT_OVER: (
                 f"metadata.iceberg.storage is off, but Iceberg readers still find {shown} in {self.folder}; files that "
                 "it names may be deleted: drop the Iceberg table and the folder, or turn the option on"
@@ -154,6 +161,12 @@ def read_view(store: TableStore, newest: Snapshot | None = None) -> IcebergView 
         return IcebergView(IcebergCondition.MISSING, folder, newest.id, since_ms=_first_time(store, newest))
     shown = state.current.snapshot_id
     condition = _condition(store, state, newest)
+    if condition is IcebergCondition.CURRENT and storage_of(store.options) is IcebergStorage.HIVE_CATALOG:
+        from lsm_core.iceberg.hive_entry import entry_problem
+
+        problem = entry_problem(store, folder, state.version)
+        if problem:
+            return IcebergView(IcebergCondition.UNLISTED, folder, newest.id, shown, error=problem)
     since = _time_after(store, state, newest) if condition is IcebergCondition.BEHIND else None
     return IcebergView(condition, folder, newest.id, shown, since)
 

@@ -68,7 +68,11 @@ def writes_metadata(options: TableOptions) -> bool:
     Raises:
         InvalidOption: the option has an unknown value.
     """
-    return storage_of(options) in (IcebergStorage.TABLE_LOCATION, IcebergStorage.HADOOP_CATALOG)
+    return storage_of(options) in (
+        IcebergStorage.TABLE_LOCATION,
+        IcebergStorage.HADOOP_CATALOG,
+        IcebergStorage.HIVE_CATALOG,
+    )
 
 
 def settings_of(options: TableOptions) -> IcebergSettings:

@@ -65,9 +65,11 @@ from lsm_core.iceberg.state import (
     COMMIT_IDENTITY,
     RETIRE_PENDING,
     VERSION_HINT,
+    IcebergStorage,
     commit_identity,
     metadata_folder,
     read_version_hint,
+    storage_of,
     version_in,
     version_path,
 )
@@ -894,12 +896,19 @@ class _Publication:
         self._io.overwrite(path, data)
 
     def _finish(self, versions: Sequence[int], names: Sequence[str]) -> None:
-        """Set the hint, and delete metadata of older and of abandoned snapshots, if the snapshot is the newest."""
+        """Set the hint and the entry in a metastore, and delete metadata of older and of abandoned snapshots.
+
+        Nothing is done if the snapshot is not the newest.
+        """
         latest = snapshots.latest_id(self._store)
         if latest != self._snapshot.id:
             return
         if read_version_hint(self._io, self._folder) != latest:
             self._io.overwrite(f"{self._folder}/{VERSION_HINT}", str(latest).encode())
+        if storage_of(self._store.options) is IcebergStorage.HIVE_CATALOG:
+            from lsm_core.iceberg.hive_entry import enter_table
+
+            enter_table(self._store, self._folder)  # before the metadata that the entry still names is deleted
         settings = self._settings
         old = [v for v in versions if settings.deletes_old_versions and v < latest - settings.kept_versions]
         abandoned = [version for version in versions if version > latest]

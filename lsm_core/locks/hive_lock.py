@@ -13,6 +13,7 @@ import getpass
 import re
 import socket
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lsm_core.clock import utc_text
@@ -59,11 +60,12 @@ def share_client(client: HiveClient) -> None:
     _clients[client.address] = client
 
 
-def lock_client(uri: str) -> HiveClient:
-    """Return the client for locks: that of a catalog of this process, else one with the settings of the environment.
+def lock_client(uri: str, options: Mapping[str, str] | None = None) -> HiveClient:
+    """Return the client for an address: that of a catalog of this process, else one with the environment's settings.
 
     Args:
         uri: addresses of the metastore.
+        options: options that name folders of configuration files (`hive-conf-dir`, `hadoop-conf-dir`).
 
     Raises:
         InvalidOption: an address or setting is invalid.
@@ -74,7 +76,7 @@ def lock_client(uri: str) -> HiveClient:
     shared = _clients.get(",".join(map(address_text, parse_addresses(uri))))
     if shared is not None:
         return shared
-    settings = hive_settings({"uri": uri})
+    settings = hive_settings({**(options or {}), "uri": uri})
     return _clients.setdefault(settings.address, HiveClient(settings))
 
 

@@ -23,6 +23,7 @@ _WRONG: Final = frozenset(
         IcebergCondition.REPLACED,
         IcebergCondition.MOVED,
         IcebergCondition.UNREADABLE,
+        IcebergCondition.UNLISTED,
         IcebergCondition.LEFT_OVER,
     }
 )

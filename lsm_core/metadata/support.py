@@ -67,7 +67,10 @@ _SET_READ = {
 }
 _GLOBAL_INDEX_PATH = "global-index.external-path"
 _ICEBERG = "metadata.iceberg.storage"
-_ICEBERG_CATALOGS = {"hive-catalog": "a Hive metastore", "rest-catalog": "an Iceberg REST catalog"}
+_ICEBERG_HIVE, _ICEBERG_REST = "hive-catalog", "rest-catalog"
+_ICEBERG_CLIENT = "metadata.iceberg.hive-client-class"
+_HIVE_CLIENT = "org.apache.hadoop.hive.metastore.HiveMetaStoreClient"
+_ICEBERG_GLUE = "metadata.iceberg.glue.skip-archive"
 _ICEBERG_TIMESTAMPS = (3, 6)
 _ICEBERG_TIME = 3
 _SET_WRITE = {
@@ -534,13 +537,18 @@ def _unsupported_iceberg(store: TableStore) -> Iterator[str]:
     storage = str(store.options.get(_ICEBERG)).lower()
     if storage == "disabled":
         return
-    if storage in _ICEBERG_CATALOGS:
-        place = _ICEBERG_CATALOGS[storage]
+    if storage == _ICEBERG_REST:
         yield (
-            f"'{_ICEBERG}' = '{storage}', for which the table must be entered in {place} after each commit; "
-            "'table-location' and 'hadoop-catalog' are supported"
+            f"'{_ICEBERG}' = '{storage}', for which the table must be entered in an Iceberg REST catalog after each "
+            "commit; 'table-location', 'hadoop-catalog' and 'hive-catalog' are supported"
         )
         return
+    if storage == _ICEBERG_HIVE:
+        client = str(store.options.get(_ICEBERG_CLIENT) or _HIVE_CLIENT).strip()
+        if client != _HIVE_CLIENT:
+            yield f"the metastore client '{client:.200}' ({_ICEBERG_CLIENT})"
+        if store.options.get(_ICEBERG_GLUE):
+            yield f"AWS Glue as Hive metastore ({_ICEBERG_GLUE})"
     if manifests.evolves(store):
         yield "Iceberg metadata of a table with data evolution, whose files may have only some columns of their rows"
     for field in store.schema.fields:

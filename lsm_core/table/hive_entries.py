@@ -15,16 +15,14 @@ from typing import Any, Final
 from pymetastore.hive_metastore.ttypes import (
     Database,
     EnvironmentContext,
-    FieldSchema,
     Partition,
     SerDeInfo,
     StorageDescriptor,
     Table,
 )
 
-from lsm_core.errors import UnsupportedFeature
-from lsm_core.format.schema import DataField, TableSchema
-from lsm_core.types import DataType, TypeRoot
+from lsm_core.format.schema import TableSchema
+from lsm_core.locks.hive_columns import hive_column
 
 LOCATION_PROPERTY: Final = "paimon_location"
 """Property that holds the location of a table, database or partition with `location-in-properties` = true."""
@@ -39,24 +37,6 @@ _EXTERNAL_TABLE, _MANAGED_TABLE, _VIEW = "EXTERNAL_TABLE", "MANAGED_TABLE", "VIR
 _HIVE_PREFIX: Final = "hive."
 _KEPT_WITHOUT_SYNC: Final = ("partition.expiration-time", "data-file.path-directory")
 _MAX_INT: Final = 2**31 - 1
-_MAX_COMMENT: Final = 255
-_MAX_CHAR, _MAX_VARCHAR = 255, 65_535
-_NAMES: Final = {
-    TypeRoot.BOOLEAN: "boolean",
-    TypeRoot.TINYINT: "tinyint",
-    TypeRoot.SMALLINT: "smallint",
-    TypeRoot.INT: "int",
-    TypeRoot.BIGINT: "bigint",
-    TypeRoot.FLOAT: "float",
-    TypeRoot.DOUBLE: "double",
-    TypeRoot.BINARY: "binary",
-    TypeRoot.VARBINARY: "binary",
-    TypeRoot.BLOB: "binary",
-    TypeRoot.DATE: "date",
-    TypeRoot.TIME: "string",
-    TypeRoot.TIMESTAMP: "timestamp",
-    TypeRoot.VARIANT: "struct<value:binary,metadata:binary>",
-}
 
 
 def is_paimon(entry: Table) -> bool:
@@ -242,49 +222,6 @@ def new_partition(entry: Table, values: Sequence[str], location: str, now_ms: in
     return Partition(list(values), entry.dbName, entry.tableName, seconds, seconds, storage, parameters)
 
 
-def hive_type(kind: DataType, *, has_local_timestamps: bool, column: str = "") -> str:
-    """Return the name of a type in Hive.
-
-    Args:
-        kind: the type.
-        has_local_timestamps: whether the metastore knows "timestamp with local time zone".
-        column: name of the column, for the error.
-
-    Raises:
-        UnsupportedFeature: Hive has no such type.
-    """
-
-    def inner(element: DataType | None) -> str:
-        assert element is not None, kind
-        return hive_type(element, has_local_timestamps=has_local_timestamps, column=column)
-
-    root, length = kind.root, kind.length or 0
-    if root in _NAMES:
-        return _NAMES[root]
-    if root is TypeRoot.DECIMAL:
-        return f"decimal({kind.precision},{kind.scale})"
-    if root is TypeRoot.CHAR:
-        return f"char({length})" if length <= _MAX_CHAR else "string"
-    if root is TypeRoot.VARCHAR:
-        return f"varchar({length})" if length <= _MAX_VARCHAR else "string"
-    if root is TypeRoot.TIMESTAMP_LTZ:
-        return "timestamp with local time zone" if has_local_timestamps else "timestamp"
-    if root in (TypeRoot.ARRAY, TypeRoot.VECTOR):
-        return f"array<{inner(kind.element)}>"
-    if root is TypeRoot.MULTISET:
-        return f"map<{inner(kind.element)},int>"
-    if root is TypeRoot.MAP:
-        return f"map<{inner(kind.key)},{inner(kind.value)}>"
-    if root is TypeRoot.ROW:
-        return f"struct<{','.join(f'{field.name}:{inner(field.type)}' for field in kind.fields)}>"
-    raise UnsupportedFeature(f"column '{column}' of type {root.value} in a Hive metastore")
-
-
-def has_local_timestamps(schema: TableSchema) -> bool:
-    """Return whether a column, also inside another, is a timestamp with local time zone."""
-    return any(kind.root is TypeRoot.TIMESTAMP_LTZ for field in schema.fields for kind in field.type.with_inner())
-
-
 def _own_properties(schema: TableSchema, *, sync: bool) -> dict[str, str]:
     """Return the properties that a table has because of its schema."""
     if sync:
@@ -314,23 +251,13 @@ def _with_columns(
     keys = schema.partition_keys if is_partitioned(schema) else ()
     known = has_local_timestamps
     if keys:
-        partition = [_column(schema.field(name), has_local_timestamps=known, shortens=False) for name in keys]
+        partition = [hive_column(schema.field(name), has_local_timestamps=known, shortens=False) for name in keys]
         entry.partitionKeys = partition
     fields = [field for field in schema.fields if field.name not in keys]
-    storage.cols = [_column(field, has_local_timestamps=known, shortens=True) for field in fields]
+    storage.cols = [hive_column(field, has_local_timestamps=known, shortens=True) for field in fields]
     entry.sd = storage
     _set_location(entry, location, in_properties=in_properties)
     return entry
-
-
-def _column(field: DataField, *, has_local_timestamps: bool, shortens: bool) -> FieldSchema:
-    """Return a column; comments of plain columns are shortened, because the metastore stores 256 characters."""
-    comment = field.description
-    if comment is not None and shortens:
-        comment = comment.replace("\n", " ").replace("\r", " ")
-        comment = comment if len(comment) <= _MAX_COMMENT else f"{comment[: _MAX_COMMENT - 3]}..."
-    name = hive_type(field.type, has_local_timestamps=has_local_timestamps, column=field.name)
-    return FieldSchema(field.name, name, comment)
 
 
 def _set_location(entry: Any, location: str, *, in_properties: bool) -> None:

@@ -34,6 +34,7 @@ from lsm_core.errors import (
 )
 from lsm_core.format.schema import TableSchema
 from lsm_core.locks.hive_client import CallUnknown, HiveClient, HiveRefusal
+from lsm_core.locks.hive_columns import has_local_timestamps
 from lsm_core.locks.hive_connection import system_user
 from lsm_core.locks.hive_lock import share_client
 from lsm_core.metadata import store as stores
@@ -740,7 +741,7 @@ class HiveMetastore:
 
     def _knows_local_timestamps(self, schema: TableSchema) -> bool:
         """Return whether the metastore knows "timestamp with local time zone", if a column needs it (Hive 3)."""
-        if not entries.has_local_timestamps(schema):
+        if not has_local_timestamps(schema):
             return False
         if self._has_local_timestamps is None:
             try:

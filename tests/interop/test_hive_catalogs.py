@@ -6,7 +6,10 @@ seed; a failure shows its seed and the steps.
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -26,7 +29,7 @@ from lsm_core.errors import DredgeError, LockTimeout, MetastoreFailed
 from lsm_core.locks import Grant, LockSettings, held, table_lock
 from lsm_core.table.schema_change import SchemaChange
 from tests.support.hive_server import Cut, HiveProxy, HiveServer, hive_jars, start_hive_server
-from tests.support.peers import JavaPaimon, SparkConnector, missing, peer_module
+from tests.support.peers import PYICEBERG, JavaPaimon, SparkConnector, missing, peer_module
 
 pytestmark = pytest.mark.paimon_java
 Java = Callable[..., dict[str, Any]]
@@ -150,6 +153,67 @@ def test_java_and_dredge_share_the_metastore(house: Catalog, java: Java) -> None
     assert len(java("read", table="db.again")["rows"]) == 4
     house.drop_table("db.again")
     assert java("catalog_tables", database="db")["names"] == [] == house.list_tables("db")
+
+
+# -- Iceberg ---------------------------------------------------------------------------------------------------------
+
+READ_ICEBERG = """
+import json, sys
+sys.path.append(sys.argv[1])
+from pyiceberg.catalog.hive import HiveCatalog
+table = HiveCatalog("hive", uri=sys.argv[2]).load_table(sys.argv[3])
+rows = [[row["k"], row["v"]] for row in table.scan().to_arrow().to_pylist()]
+print(json.dumps({"rows": sorted(rows), "uuid": str(table.metadata.table_uuid)}))
+"""
+"""Reads an Iceberg table of a Hive metastore with pyiceberg, which has no package for Thrift of its own."""
+
+
+def read_iceberg(server: HiveServer, name: str) -> dict[str, Any]:
+    """Return the rows and the UUID of an Iceberg table, as pyiceberg's Hive catalog reads it."""
+    if not PYICEBERG.exists():
+        missing("pyiceberg (make peers)")
+    spec = importlib.util.find_spec("thrift")
+    assert spec is not None and spec.origin is not None
+    place = str(Path(spec.origin).parent.parent)
+    command = [str(PYICEBERG), "-c", READ_ICEBERG, place, server.uri, name]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def turns_on_iceberg(house: Catalog, java: Java, server: HiveServer, seed: int, steps: int) -> None:
+    """Let Java and Dredge commit in turns to a table whose Iceberg entry pyiceberg reads after each commit."""
+    random = Random(seed)
+    iceberg = {"metadata.iceberg.storage": "hive-catalog", "metadata.iceberg.uri": server.uri}
+    iceberg |= {"metadata.iceberg.table": "shown", "bucket": "-1", "metadata.iceberg.database": f"ice{seed}"}
+    iceberg |= {"metadata.iceberg.storage-location": random.choice(["table-location", "catalog-location"])}
+    house.create_table("db.t", pa.schema([("k", pa.int64()), ("v", pa.string())]), options=iceberg)
+    expected: list[list[Any]] = []
+    uuids = set()
+    for step in range(steps):
+        ours = step % 2 == 0 if step < 3 else random.random() < 0.5
+        row = {"k": step, "v": "dredge" if ours else "java"}
+        if ours:
+            house.table("db.t").write(pa.table({"k": [step], "v": ["dredge"]}))
+        else:
+            java("write", rows=[row], compact="none")
+        expected.append([row["k"], row["v"]])
+        shown = read_iceberg(server, f"ice{seed}.shown")
+        assert shown["rows"] == expected, (seed, step, ours)
+        uuids.add(shown["uuid"])
+    assert len(uuids) == 1
+    house.drop_table("db.t")
+
+
+def test_java_and_dredge_enter_one_iceberg_table(house: Catalog, java: Java, server: HiveServer) -> None:
+    turns_on_iceberg(house, java, server, 1, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + LIVES // 3))
+def test_long_turns_on_one_iceberg_table(house: Catalog, java: Java, server: HiveServer, seed: int) -> None:
+    turns_on_iceberg(house, java, server, seed, STEPS)
 
 
 # -- histories -------------------------------------------------------------------------------------------------------

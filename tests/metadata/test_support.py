@@ -48,7 +48,7 @@ READ, WRITE, COMPACT = Purpose
             WRITE,
         ),
         ({"global-index.external-path": "file:/x"}, "global-index.external-path", WRITE),
-        ({"metadata.iceberg.storage": "hive-catalog"}, "'hive-catalog', .* Hive metastore", WRITE),
+        ({"metadata.iceberg.storage": "hive-catalog", "metadata.iceberg.glue.skip-archive": "true"}, "AWS Glue", WRITE),
         ({"metadata.iceberg.storage": "rest-catalog"}, "'rest-catalog', .* REST catalog", WRITE),
         ({"commit.callbacks": "com.example.Callback"}, "commit callbacks", WRITE),
     ],
