@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lsm_core.errors import UnsupportedFeature
-from lsm_core.table.hive_entries import hive_type
+from lsm_core.locks.hive_columns import hive_type
 from lsm_core.types import parse
 
 
