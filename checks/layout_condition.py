@@ -22,6 +22,7 @@ from dredge.platform_core.policies.decisions import find_expiring
 from dredge.platform_core.table_card import TableCard
 from lsm_core.maintenance import CHECKS, BucketHealth, CheckReport, checks_of
 from lsm_core.maintenance.checks.layout_condition import ALIVE, JUDGES, Condition, ConditionVerdict, condition_of
+from lsm_core.maintenance.iceberg_lag import read_iceberg_lag
 from lsm_core.metadata.store import TableStore
 
 CONDITIONS: Final = tuple(name for name in JUDGES if name not in {names.BACKLOG_CHECK, names.SMALL_FILES_CHECK})
@@ -190,8 +191,10 @@ def _judge(condition: Condition, policy: Policy, name: str) -> ConditionRow:
 
 
 def _condition(store: TableStore, health: TableHealth) -> Condition:
-    now = store.clock.now_ms()
-    return condition_of(store, health.buckets, now, by_writers=health.writers_compact, iceberg=health.iceberg)
+    now, iceberg = store.clock.now_ms(), health.iceberg
+    if iceberg is not None:
+        iceberg = read_iceberg_lag(store, health.buckets, checks_manifests=True)
+    return condition_of(store, health.buckets, now, by_writers=health.writers_compact, iceberg=iceberg)
 
 
 def _compactable_buckets(store: TableStore, health: TableHealth, policy: Policy, now_ms: int) -> Sequence[BucketHealth]:

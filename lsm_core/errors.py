@@ -180,6 +180,10 @@ _FILE_OF_TABLE: Final = _re.compile(
     r"(?:(?P<metadata>snapshot|manifest|schema|tag|changelog|statistics|consumer)/|index/"
     r"|(?:[^/]+/)*?bucket-[^/]+/)[^/]+$"
 )
+_ICEBERG_FILE_OF_TABLE: Final = _re.compile(
+    r"(?:(?:^|/)(?P<beside>[^/]+)\.db|(?:^|/)iceberg/(?P<database>[^/]+))/(?P<table>[^/]+)/metadata/"
+    r"[^/]+\.(?:metadata\.json|avro)$"
+)
 
 
 class CorruptFile(DredgeError):
@@ -207,7 +211,11 @@ def _next_step(path: str) -> str:
     """Return the command to run next after damage, as the end of a message; "" for a file that is not a table's."""
     match = _FILE_OF_TABLE.search(path)
     if match is None:
-        return ""
+        iceberg = _ICEBERG_FILE_OF_TABLE.search(path)
+        if iceberg is None:
+            return ""
+        table = _shlex.quote(f"{iceberg['beside'] or iceberg['database']}.{iceberg['table']}")
+        return f"; `dredge refresh-iceberg {table} --drop-older` writes the Iceberg metadata anew"
     branch = f"$branch_{match['branch']}" if match["branch"] else ""
     table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
     if match["metadata"] == "schema":  # a table with a damaged newest schema cannot be opened, not even by `repair`

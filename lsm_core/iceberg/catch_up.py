@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from lsm_core.iceberg.freshness import NEEDS_WRITING, IcebergCondition, read_view
+from lsm_core.iceberg.manifest_damage import read_view_of_files
 from lsm_core.iceberg.settings import writes_metadata
 from lsm_core.iceberg.writing import write_metadata
 from lsm_core.metadata import snapshots
@@ -13,7 +14,7 @@ from lsm_core.metadata.store import TableStore
 _LOG = logging.getLogger(__name__)
 
 
-def bring_up_to_date(store: TableStore, *, drops_older: bool = False) -> bool:
+def bring_up_to_date(store: TableStore, *, drops_older: bool = False, checks_manifests: bool = False) -> bool:
     """Write the Iceberg metadata of the newest snapshot, unless the metadata names it already.
 
     The UUID of the Iceberg table stays, so that readers and catalogs go on with the same table.
@@ -22,6 +23,7 @@ def bring_up_to_date(store: TableStore, *, drops_older: bool = False) -> bool:
         store: the table.
         drops_older: whether to write metadata of the newest snapshot alone, also if current metadata exists. Iceberg
             readers then no longer read older snapshots, which may expire.
+        checks_manifests: whether to write it also if current metadata names damaged manifests (`read_view_of_files`).
 
     Returns:
         Whether metadata was written.
@@ -33,10 +35,11 @@ def bring_up_to_date(store: TableStore, *, drops_older: bool = False) -> bool:
     if store.branch != "main" or not writes_metadata(store.options):
         return False
     newest = snapshots.latest(store)
-    view = None if newest is None else read_view(store, newest)
+    read = read_view_of_files if checks_manifests else read_view
+    view = None if newest is None else read(store, newest)
     if newest is None or view is None or not (drops_older or view.condition in NEEDS_WRITING):
         return False
-    rebuilds = drops_older or view.condition is IcebergCondition.MOVED
+    rebuilds = drops_older or view.condition in (IcebergCondition.MOVED, IcebergCondition.UNREADABLE)
     return write_metadata(store, newest, keeps_table=True, rebuilds=rebuilds)
 
 

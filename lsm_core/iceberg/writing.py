@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from lsm_core.format.manifest import ADD, DELETE, VECTORS_INDEX
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.iceberg.entry_bytes import rewrite
+from lsm_core.iceberg.manifest_damage import check_sizes
 from lsm_core.iceberg.manifest_entries import (
     EntryStatus,
     data_entries,
@@ -250,7 +252,7 @@ class _Publication:
         self._address = store.root
         self._read: dict[int, TableMetadata | None] = {}
         self._vanished: set[int] = set()
-        self._names: frozenset[str] = frozenset()
+        self._sizes: dict[str, int] = {}
         for part in _parts_below(folder, store.root):
             if not place_of(folder) and is_link(part):
                 raise StorageRefused(part, "it is a symbolic link, so Iceberg metadata would lie elsewhere", "use")
@@ -267,7 +269,6 @@ class _Publication:
             self._snapshot = snapshot = current
         names, versions = self._list_folder()
         own = self._metadata(snapshot.id) if snapshot.id in versions else None
-        self._names = frozenset(names)
         is_head = snapshots.latest_id(store) == snapshot.id
         newest = versions[-1] if versions else 0
         # Metadata that the snapshot had before a rollback may name files that expired since.
@@ -318,7 +319,8 @@ class _Publication:
         names: list[str] = []
         versions: list[int] = []
         for _ in range(_LISTINGS):
-            names = [status.name for status in self._io.list_dir(self._folder) if not status.is_dir]
+            self._sizes = {status.name: status.size for status in self._io.list_dir(self._folder) if not status.is_dir}
+            names = list(self._sizes)
             versions = sorted(version for version in map(version_in, names) if version is not None)
             earlier = [version for version in versions if version < self._snapshot.id]
             if not earlier or self._metadata(earlier[-1]) is not None or earlier[-1] not in self._vanished:
@@ -341,8 +343,12 @@ class _Publication:
             self._vanished.add(version)
             return None
         except CorruptFile as error:
-            _LOG.warning("table %s: Iceberg metadata is not used: %s", self._store.name, error)
+            self._warn_of_unused(error)
             return None
+
+    def _warn_of_unused(self, error: CorruptFile | FileNotFoundError) -> None:
+        finding = error.finding if isinstance(error, CorruptFile) else error
+        _LOG.warning("table %s: earlier Iceberg metadata is not continued: %s", self._store.name, finding)
 
     def _uuid_of_damaged(self, version: int) -> str | None:
         """Return the UUID at the beginning of metadata that cannot be read, such as a half-written file, or None."""
@@ -408,7 +414,7 @@ class _Publication:
                 names = [entry.manifest_list, *(manifest.name for manifest in self._list(entry.manifest_list))]
                 (needed if entry.snapshot_id <= self._snapshot.id else files).update(names)
         except (CorruptFile, FileNotFoundError) as error:
-            _LOG.warning("table %s: Iceberg metadata is not used: %s", self._store.name, error)
+            self._warn_of_unused(error)
             return None
         return replace(metadata, refs=self._refs(kept, abandoned)), sorted(files - needed)
 
@@ -490,9 +496,7 @@ class _Publication:
         entry = base.current
         assert entry is not None  # _missed_entries has checked it
         old = self._list(entry.manifest_list)
-        for name in sorted({manifest.name for manifest in old} - self._names):
-            if not self._io.exists(f"{self._folder}/{name}"):  # the list of files may be older than the manifest
-                raise CorruptFile(f"{self._folder}/{name}", "the manifest is missing")
+        check_sizes(self._io, self._folder, old, self._sizes)
         changes = self._changes(pa.concat_tables([NO_ENTRIES, *tables]))
         data = [manifest for manifest in old if manifest.content is ManifestContent.DATA]
         counts, operation = _Counts(), "append"
@@ -927,7 +931,7 @@ class _Publication:
             try:
                 own, kept = self._list(entry.manifest_list), self._list(following.manifest_list)
             except (CorruptFile, FileNotFoundError) as error:
-                _LOG.warning("table %s: old Iceberg manifests stay: %s", self._store.name, error)
+                self._warn_of_old_manifests(error)
                 continue
             names = {manifest.name for manifest in kept}
             files += [manifest.name for manifest in own if manifest.name not in names]
@@ -945,9 +949,20 @@ class _Publication:
                 files.add(entry.manifest_list)
                 try:
                     files.update(manifest.name for manifest in self._list(entry.manifest_list))
-                except (CorruptFile, FileNotFoundError) as error:
-                    _LOG.warning("table %s: old Iceberg manifests stay: %s", self._store.name, error)
+                except FileNotFoundError:
+                    continue  # of a snapshot that an older version names, and that expired since
+                except CorruptFile as error:
+                    self._warn_of_old_manifests(error)
         return sorted(files)
+
+    def _warn_of_old_manifests(self, error: CorruptFile | FileNotFoundError) -> None:
+        name = self._store.name
+        _LOG.warning(
+            "table %s: manifests of an old Iceberg snapshot stay, until `dredge orphans %s` removes them: %s",
+            name,
+            shlex.quote(name),
+            error.finding if isinstance(error, CorruptFile) else error,
+        )
 
     def _delete(self, names: Iterable[str]) -> None:
         """Delete files of the metadata folder; failures leave files that no metadata names."""

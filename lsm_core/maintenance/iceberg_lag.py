@@ -86,7 +86,11 @@ class IcebergLag:
 
 
 def read_iceberg_lag(
-    store: TableStore, buckets: Sequence[BucketHealth], newest: Snapshot | None = None
+    store: TableStore,
+    buckets: Sequence[BucketHealth],
+    newest: Snapshot | None = None,
+    *,
+    checks_manifests: bool = False,
 ) -> IcebergLag | None:
     """Return the lag of a table's Iceberg readers.
 
@@ -94,6 +98,7 @@ def read_iceberg_lag(
         store: the table.
         buckets: health of its buckets (`observe.health`).
         newest: newest snapshot, if the caller has just read it; None to read it.
+        checks_manifests: whether metadata that names damaged manifests is damaged, at the cost of two more requests.
 
     Returns:
         The lag; None if the table publishes no Iceberg metadata and none is left over.
@@ -102,8 +107,14 @@ def read_iceberg_lag(
         CorruptFile: a snapshot cannot be read.
         InvalidOption: an option has an unknown value.
     """
-    view = read_view(store, newest)
+    view = _read_view_of_files(store, newest) if checks_manifests else read_view(store, newest)
     return None if view is None else lag_of(store.name, view, buckets)
+
+
+def _read_view_of_files(store: TableStore, newest: Snapshot | None) -> IcebergView | None:
+    from lsm_core.iceberg.manifest_damage import read_view_of_files  # `dredge status` needs no decoder of manifests
+
+    return read_view_of_files(store, newest)
 
 
 def lag_of(table: str, view: IcebergView, buckets: Sequence[BucketHealth]) -> IcebergLag:

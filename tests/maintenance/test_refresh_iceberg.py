@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Table
+from lsm_core.errors import CorruptFile
 from lsm_core.iceberg import writing
 from lsm_core.iceberg.freshness import IcebergCondition, read_view
+from lsm_core.iceberg.manifest_files import decode_manifest_list
 from lsm_core.iceberg.state import IcebergState, read_state
+from lsm_core.maintenance.iceberg_files import iceberg_names
 from lsm_core.metadata import snapshots
 from lsm_core.table.schema_change import SchemaChange
 
@@ -113,6 +117,86 @@ def test_damaged_metadata_is_written_anew(tmp_path: Path) -> None:
     assert _condition(table) is IcebergCondition.UNREADABLE
     table.apply(table.plan_maintenance("refresh_iceberg"))
     assert _condition(table) is IcebergCondition.CURRENT
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [_empty, _cut, Path.unlink])
+@pytest.mark.parametrize("pattern", ["snap-1-*.avro", "*-m1.avro"])
+def test_damaged_manifests_are_noticed_and_written_anew(
+    tmp_path: Path, pattern: str, damage: Callable[[Path], None]
+) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    table.compact(full=True)
+    before, folder = _state(table), Path(table.store.root) / "metadata"
+    current = before.current
+    assert current is not None
+    named = folder / current.manifest_list
+    path = named if pattern.startswith("snap") else _manifest_of(named)
+    damage(path)
+    verdict: Any = table.check(["iceberg_is_fresh"])[0]
+    assert not verdict.passed
+    assert "the Iceberg metadata is damaged" in verdict.text
+    assert path.name in verdict.text
+    assert "dredge refresh-iceberg shop.t" in verdict.text
+    assert table.apply(table.plan_maintenance("refresh_iceberg")).changed
+    assert table.check(["iceberg_is_fresh"])[0].passed
+    assert not table.plan_maintenance("refresh_iceberg").items
+    after = _state(table)
+    assert (after.current_snapshot_id, after.table_uuid) == (2, before.table_uuid)
+
+
+def test_a_commit_does_not_keep_a_manifest_of_another_size(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    _write(table, 1)
+    table.compact(full=True)
+    current = _state(table).current
+    assert current is not None
+    path = _manifest_of(Path(table.store.root) / "metadata" / current.manifest_list)
+    _cut(path)
+    _write(table, 2)
+    assert not path.exists() or path.name not in {name for _, names in _named(table) for name in names}
+    assert table.check(["iceberg_is_fresh"])[0].passed
+
+
+def test_a_damaged_list_of_an_older_snapshot_names_the_command_that_ends_it(tmp_path: Path) -> None:
+    table = _table(tmp_path, **{"metadata.iceberg.storage": "hadoop-catalog"})
+    _write(table, 1)
+    _write(table, 2)
+    folder = tmp_path / "iceberg/shop/t/metadata"
+    _empty(folder / _state(table).snapshots[0].manifest_list)
+    with pytest.raises(CorruptFile, match=r"`dredge refresh-iceberg shop\.t --drop-older` writes the Iceberg metadata"):
+        table.plan_maintenance("orphans", older_than_ms=table.store.clock.now_ms(), max_share=100)
+    table.apply(table.plan_maintenance("refresh_iceberg", drop_older=True))
+    table.plan_maintenance("orphans", older_than_ms=table.store.clock.now_ms(), max_share=100)
+
+
+def test_lists_of_expired_snapshots_are_no_reason_to_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    few = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"}
+    table = _table(tmp_path, **ON, **few, **{"metadata.iceberg.previous-versions-max": "4"})
+    for key in range(6):
+        _write(table, key)
+    table.apply(table.plan_maintenance("refresh_iceberg", drop_older=True))
+    assert _state(table).snapshot_ids == {6}
+    assert "stay" not in caplog.text
+
+
+def _manifest_of(manifest_list: Path) -> Path:
+    """Return the only manifest of a manifest list."""
+    (manifest,) = decode_manifest_list(manifest_list.read_bytes(), str(manifest_list))
+    return manifest_list.parent / manifest.name
+
+
+def _named(table: Table) -> list[tuple[int, list[str]]]:
+    names = sorted(_files(table))
+    return list(iceberg_names(table.store, pa.array(names)))
 
 
 def test_older_snapshots_are_left_out_on_demand_and_expire(tmp_path: Path) -> None:

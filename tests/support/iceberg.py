@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lsm_core.iceberg.manifest_files import encode_manifest_list
 from lsm_core.iceberg.state import COMMIT_IDENTITY, commit_identity
 from lsm_core.metadata import TableStore, snapshots
 
@@ -26,9 +27,10 @@ def write_metadata(
         identities: identity of the commit of some snapshots, by id.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    no_manifests = encode_manifest_list([], str(folder), legacy_names=False, has_row_ids=False, codec="null")
     entries: list[dict[str, Any]] = []
     for number in ids:
-        (folder / f"snap-{number}.avro").write_bytes(b"")
+        (folder / f"snap-{number}.avro").write_bytes(no_manifests)
         identity = (identities or {}).get(number)
         summary = {} if identity is None else {COMMIT_IDENTITY: identity}
         entry = {"snapshot-id": number, "timestamp-ms": number, "manifest-list": f"{folder}/snap-{number}.avro"}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from lsm_core.iceberg.catch_up import bring_up_to_date
 from lsm_core.iceberg.freshness import NEEDS_WRITING, IcebergView, read_view
+from lsm_core.iceberg.manifest_damage import read_view_of_files
 from lsm_core.iceberg.settings import writes_metadata
 from lsm_core.iceberg.state import read_state
 from lsm_core.maintenance.action import ActionWork, ApplyOutcome, Declined, MaintenancePlan, PlanItem, Report
@@ -87,7 +88,7 @@ def plan_iceberg_refresh(store: TableStore, drop_older: bool = False, now_ms: in
     newest = snapshots.latest(store)
     number = None if newest is None else newest.id
     plan = MaintenancePlan.begin(_NAME, store, number, {"drop_older": bool(drop_older)}, now_ms)
-    view = read_view(store, newest)
+    view = read_view_of_files(store, newest)
     if newest is None or view is None or not writes_metadata(store.options):
         text = "the table publishes no Iceberg metadata (metadata.iceberg.storage)" if view is None else view.text
         why = "the table has no snapshot" if newest is None else text
@@ -124,7 +125,7 @@ def apply_iceberg_refresh(store: TableStore, plan: MaintenancePlan) -> ApplyOutc
     drops_older = bool(plan.arguments.get("drop_older"))
     if not plan.items or not iceberg_refresh_fits(store, plan):
         return ApplyOutcome(report)
-    if not bring_up_to_date(store, drops_older=drops_older):
+    if not bring_up_to_date(store, drops_older=drops_older, checks_manifests=True):
         return ApplyOutcome(report)
     view = read_view(store)
     shown = None if view is None else view.shown
@@ -138,7 +139,7 @@ def iceberg_refresh_fits(store: TableStore, plan: MaintenancePlan) -> bool:
         store: the table.
         plan: plan to compare with the table.
     """
-    view = read_view(store)
+    view = read_view_of_files(store)
     return view is not None and bool(_reason(store, view, drop_older=bool(plan.arguments.get("drop_older"))))
 
 

@@ -370,7 +370,9 @@ def _report(check_input: CheckInput) -> CheckReport:
     now = store.clock.now_ms()
     buckets = health(store, now_ms=now, snapshot_id=check_input.snapshot.id)
     by_writers = check_input.check == ALIVE and writers_compact(store, check_input.snapshot)
-    iceberg = read_iceberg_lag(store, buckets, check_input.snapshot) if check_input.check == ICEBERG else None
+    iceberg = None
+    if check_input.check == ICEBERG:
+        iceberg = read_iceberg_lag(store, buckets, check_input.snapshot, checks_manifests=True)
     condition = condition_of(store, buckets, now, by_writers=by_writers, iceberg=iceberg)
     return report_of(check_input, JUDGES[check_input.check](condition, check_input.limits))
 
