@@ -150,7 +150,7 @@ class HiveClient:
                         raise MetastoreFailed(self.address, str(error)) from error
             if attempt < _ROUNDS:
                 self._pause(attempt, f"no connection to {'; '.join(failures)}")
-        raise MetastoreFailed(self.address, f"it cannot be reached ({'; '.join(failures)})")
+        raise MetastoreFailed(self.address, f"it cannot be reached ({'; '.join(failures)}); check the option 'uri'")
 
     def _pause(self, attempt: int, reason: str) -> None:
         seconds = min(2.0 ** (attempt - 1), _LONGEST_WAIT_SECONDS) * (1 + random.uniform(0, 0.1))  # noqa: S311

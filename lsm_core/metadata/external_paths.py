@@ -32,6 +32,8 @@ STRATEGY: Final = "data-file.external-paths.strategy"
 SPECIFIC_FS: Final = "data-file.external-paths.specific-fs"
 WEIGHTS: Final = "data-file.external-paths.weights"
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?")
+_SERVERS: Final = ("http://", "https://", "thrift://")
+"""Addresses of catalogs that choose the folder of a new table later."""
 _ENTROPY_BITS: Final = 20
 _ENTROPY_FOLDERS: Final = ((0, 4), (4, 8), (8, 12), (12, 20))
 ENTROPY_DEPTH: Final = len(_ENTROPY_FOLDERS)
@@ -243,7 +245,7 @@ class ExternalPaths:
         refused = next((path.refusal for path in self.declared if path.refusal and path.folder == folder), None)
         if refused is not None:
             return refused
-        if bool(place_of(folder)) != bool(place_of(self.root)):
+        if not self.root.startswith(_SERVERS) and bool(place_of(folder)) != bool(place_of(self.root)):
             return f"external paths on another kind of storage than the table's ({folder})"
         own = self._find_own(folder)
         if own is not None:

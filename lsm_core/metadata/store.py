@@ -189,6 +189,19 @@ class TableRegistry(Protocol):
     root: str
     takes_folders: bool
 
+    def accepts_folder(self, name: str, folder: str) -> bool:
+        """Return whether a table is to be entered: its folder is in the warehouse.
+
+        Args:
+            name: "db.table".
+            folder: folder of the table.
+
+        Raises:
+            InvalidSchema: the list cannot hold the name.
+            MetastoreFailed: the registry cannot be used.
+        """
+        ...
+
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """Enter a table whose folder exists, and its database; a table that is listed already stays.
 

@@ -692,7 +692,9 @@ class Catalog:
         try:
             store = self.store_as_stored(name)
         except DredgeError as error:
-            _LOG.warning("table %s: its Iceberg metadata was not written after the rename: %s", name, error)
+            _LOG.warning(
+                "renamed to %s, which cannot be opened, so that it has no new Iceberg metadata: %s", name, error
+            )
         else:
             publish_history(store)
 

@@ -50,6 +50,7 @@ _LOG = logging.getLogger(__name__)
 _AHEAD_SECONDS: Final = 60.0
 _KEEP_FILES, _NO_CASCADE = False, False
 _ALL: Final = -1
+_BAD_NAME: Final = "is not a valid"
 _TAG_PARTITIONS: Final = "metastore.tag-to-partition"
 
 
@@ -436,6 +437,30 @@ class HiveMetastore:
         flag = self._rules.in_properties
         return HivePartitions(self._client, name.database, name.table, self._clock, in_properties=flag)
 
+    def accepts_folder(self, name: str, folder: str) -> bool:
+        """Return whether a folder is that of a table of the warehouse, or without a warehouse, of its database.
+
+        Args:
+            name: "db.table".
+            folder: the folder.
+
+        Raises:
+            InvalidSchema: Hive would change the name.
+            MetastoreFailed: the metastore names an unsafe folder.
+        """
+        parsed = TableName.parse(name)
+        if self.warehouse:
+            is_accepted = folder == f"{self.warehouse}/{parsed.database}{DATABASE_SUFFIX}/{parsed.table}"
+        else:
+            entry = self._find_database(parsed.database)
+            is_accepted = entry is not None and _is_same(
+                f"{self._database_folder(parsed.database, entry)}/{parsed.table}", folder
+            )
+        if is_accepted:
+            _require_lower_case(parsed.database, f"database {parsed.database!r}")
+            _require_lower_case(parsed.table, f"table {parsed.plain}")
+        return is_accepted
+
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """List a table whose folder is in the folder of its database, and the database; a listed table stays as it is.
 
@@ -767,7 +792,8 @@ class HiveMetastore:
         return [name for name in answer if isinstance(name, str)]
 
     def _failed(self, refusal: HiveRefusal) -> MetastoreFailed:
-        return MetastoreFailed(self._client.address, f"it answered {refusal}")
+        hint = "; Hive's names have ASCII letters, digits and '_'" if _BAD_NAME in refusal.message else ""
+        return MetastoreFailed(self._client.address, f"it answered {refusal}{hint}")
 
     def _change(
         self,

@@ -185,6 +185,15 @@ class JdbcMetastore(FolderMetastore):
                 raise
         return True
 
+    def accepts_folder(self, name: str, folder: str) -> bool:
+        """Return whether a folder is that of a table of the warehouse.
+
+        Args:
+            name: "db.table".
+            folder: the folder.
+        """
+        return folder == self._path(TableName.parse(name))
+
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """Write the SQL rows of a table whose folder exists, and of its database; existing rows stay.
 

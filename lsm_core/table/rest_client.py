@@ -47,6 +47,7 @@ _TOTAL_SECONDS: Final = 300.0
 """Longest time of a request with all its repetitions and the waits between them."""
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _ATTEMPTS: Final = 5
+_HINT: Final = "check the option 'uri'"
 _PAGE_SIZE: Final = 1000
 _MAX_PAGES: Final = 100_000
 _MAX_ANSWER_BYTES: Final = 64 << 20
@@ -232,12 +233,14 @@ class RestClient:
                 status, headers, data = self._send(method, path, parameters, body, ends)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 if is_last or time.monotonic() + pause >= ends:
-                    raise MetastoreFailed(self.address, f"it cannot be reached ({_one_line(error)})") from error
+                    raise MetastoreFailed(
+                        self.address, f"it cannot be reached ({_one_line(error)}); {_HINT}"
+                    ) from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:  # sent, and the answer is missing
                 if method != "GET":
                     raise OutcomeUnknown(f"{self.address}: {_one_line(error)}") from error
                 if is_last or time.monotonic() + pause >= ends:
-                    raise MetastoreFailed(self.address, f"it did not answer ({_one_line(error)})") from error
+                    raise MetastoreFailed(self.address, f"it did not answer ({_one_line(error)}); {_HINT}") from error
             else:
                 if status in _SUCCESSFUL:
                     return self._parse(data, method, path)

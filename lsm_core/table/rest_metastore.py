@@ -390,6 +390,16 @@ class RestMetastore:
             self.add_database(parsed.database)
         self.create_table(parsed, schema)
 
+    def accepts_folder(self, name: str, folder: str) -> bool:
+        """Return False: the server decides about the folders of its tables.
+
+        Args:
+            name: "db.table".
+            folder: the folder.
+        """
+        del name, folder
+        return False
+
     def enter_table(self, name: str, schema: TableSchema) -> None:
         """Refuse to list a folder as a table: the server decides about the folders of its tables.
 

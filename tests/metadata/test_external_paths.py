@@ -10,7 +10,7 @@ import pytest
 
 from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW
-from lsm_core.metadata.external_paths import entropy_folders, find_overlap, murmur3, paimon_address
+from lsm_core.metadata.external_paths import ExternalPaths, entropy_folders, find_overlap, murmur3, paimon_address
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import EXTERNAL_ROOTS, find_root, parse_external_roots
 from lsm_core.options.operator import ALLOWED_PLACES
@@ -48,6 +48,15 @@ def test_roots_are_read_only_unless_they_say_otherwise(text: str, expected: list
 def test_roots_that_mean_something_else_are_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match=EXTERNAL_ROOTS):
         parse_external_roots(text)
+
+
+@pytest.mark.parametrize("address", ["http://catalog:1/house/db/t", "https://c/h/db/t", "thrift://meta:9083/db.db/t"])
+def test_a_new_table_whose_catalog_chooses_the_folder_may_have_external_paths(tmp_path: Path, address: str) -> None:
+    options = table_at(tmp_path, **{_STRATEGY: "round-robin"}).options
+    allowed = ExternalPaths("db.t", address, options, parse_external_roots(f"{tmp_path}/ext:rw"))
+    assert list(allowed.refusals()) == []
+    assert [text for text in ExternalPaths("db.t", address, options, ()).refusals() if EXTERNAL_ROOTS in text]
+    assert "another kind" in next(iter(ExternalPaths("db.t", "s3://b/wh/db.db/t", options, allowed.roots).refusals()))
 
 
 def test_the_most_specific_root_decides_and_a_prefix_is_no_folder() -> None:

@@ -226,6 +226,25 @@ def test_copies_into_the_warehouse_are_listed(catalog: Catalog, double: HiveDoub
     assert catalog.list_tables("far") == []
 
 
+def test_copies_are_listed_without_a_warehouse_folder(catalog: Catalog, double: HiveDouble, tmp_path: Path) -> None:
+    _append(catalog, "shop.t")
+    by_address = Catalog(f"hive:{double.uri}")
+    by_address.table("shop.t").write(pa.table({"v": [1]}))
+
+    def copy_to(target: str) -> list[str]:
+        table = by_address.table("shop.t")
+        return table.apply(table.plan_maintenance("copy_table", target=target)).lines("shop.t")
+
+    assert "lists" not in " ".join(copy_to("shop.u"))
+    assert by_address.list_tables("shop") == ["t", "u"]
+    assert "a JDBC or Hive catalog" in copy_to("archive.t")[-1]  # the metastore would choose the database's folder
+    for seen in (by_address, catalog):
+        table = seen.table("shop.t")
+        with pytest.raises(InvalidSchema, match="lower case: 'upper'"):
+            table.plan_maintenance("copy_table", target="shop.Upper")
+    assert not (tmp_path / "warehouse" / "shop.db" / "Upper").exists()
+
+
 def test_branches_and_system_tables(catalog: Catalog, double: HiveDouble) -> None:
     _append(catalog, "shop.t")
     table = catalog.table("shop.t")

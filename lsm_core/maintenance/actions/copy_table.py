@@ -157,7 +157,7 @@ class CopyReport(Report):
         if not self.unlisted:
             return []
         call = f"CALL sys.repair('{self.target}')"
-        return [f"a JDBC catalog of the other warehouse lists {self.target} after {call} in that catalog"]
+        return [f"a JDBC or Hive catalog of the other warehouse lists {self.target} after {call} in that catalog"]
 
 
 def plan_copy(
@@ -205,7 +205,9 @@ def plan_copy(
     plan = MaintenancePlan.begin(_ACTION, store, None if snapshot is None else snapshot.id, arguments, now_ms)
     giver = _folder_giver(store, target_warehouse)
     if giver is None:
-        _require_free(store, _open_target(store, plan), _origin(store, snapshot))
+        free = _open_target(store, plan)
+        _is_unlisted(store, free)  # a name that the catalog cannot list is refused before files are copied
+        _require_free(store, free, _origin(store, snapshot))
     else:
         _require_one_schema(store, snapshot, giver)
         opened = _open_served(store, giver, target)
@@ -629,7 +631,7 @@ def _enter_in_catalog(store: TableStore, target: TableStore) -> None:
 def _is_unlisted(store: TableStore, target: TableStore) -> bool:
     """Return whether the source is in a catalog with a list of tables, and the new table is outside its warehouse."""
     registry = store.registry
-    return registry is not None and target.root != f"{registry.root}{_place(target.name)}"
+    return registry is not None and not registry.accepts_folder(target.name, target.root)
 
 
 def _copy_schemas(store: TableStore, target: TableStore) -> None:
