@@ -333,7 +333,16 @@ class ExternalPaths:
         Args:
             folder: absolute path, or address in an object store.
         """
-        return any(ExternalRoot(path.folder, writable=True).contains(folder) for path in self.declared)
+        return self.find_declared(folder) is not None
+
+    def find_declared(self, path: str) -> str | None:
+        """Return the folder of `data-file.external-paths` that contains a folder or file, or None.
+
+        Args:
+            path: absolute path, or address in an object store.
+        """
+        folders = (declared.folder for declared in self.declared)
+        return next((folder for folder in folders if ExternalRoot(folder, writable=True).contains(path)), None)
 
     def deletable(self, path: str, file_io: FileIO) -> str:
         """Return the path of an external file as it may be deleted; symbolic links are not followed then.

@@ -337,6 +337,26 @@ def test_a_drop_of_a_table_with_a_damaged_schema_leaves_its_external_files(tmp_p
     assert not (tmp_path / "wh" / "db.db" / "t").exists()
 
 
+def test_files_of_a_folder_that_is_not_mounted_are_not_taken_for_lost(tmp_path: Path) -> None:
+    table = create(tmp_path, "append")
+    fill(table, 1)
+    warehouse(tmp_path).alter_table("db.t", [SchemaChange.set_option("data-file.external-paths.strategy", "none")])
+    table = warehouse(tmp_path).table("db.t")
+    fill(table, 2)
+    rows = content(table)
+    lost = Path(next(path for path in files_in(tmp_path / "ext") if path.endswith(".parquet")))
+    for folder in ("ext", "ext/db.t/a", "ext/db.t/b"):
+        (tmp_path / folder).rename(tmp_path / "off")
+        report = table.apply(table.plan_maintenance("remove_unexisting_files"))
+        left = [item for item in report.declined if item.reason == "unavailable"]
+        assert (report.files, "mount its disk" in "".join(item.text for item in left)) == (0, left != [])
+        assert left or folder != "ext"
+        (tmp_path / "off").rename(tmp_path / folder)
+        assert content(table) == rows
+    lost.unlink()
+    assert table.apply(table.plan_maintenance("remove_unexisting_files")).files == 1
+
+
 def test_external_paths_in_an_object_store(s3: S3Server) -> None:
     """A table in one bucket, with its files in another."""
     place = f"{s3.bucket()}/ext/t"

@@ -34,6 +34,7 @@ from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_writable
 from lsm_core.options import whole_number
+from lsm_core.storage import place_of
 
 _MOST_PERCENT: Final = 20
 _FEW: Final = 5
@@ -105,7 +106,8 @@ def plan_missing_files(
     """Plan to remove the live data files that do not exist on storage.
 
     Metadata is read and bucket folders are listed. The memory needed is that of one manifest, the DELETE entries and
-    the missing files. Missing files with a deletion vector, and missing index files, are declined.
+    the missing files. Missing files with a deletion vector, missing index files, and external files whose allowed or
+    declared folder does not exist are declined.
 
     Args:
         store: the table.
@@ -141,11 +143,16 @@ def plan_missing_files(
     items: list[MissingFileItem] = []
     declined: list[Declined] = []
     seen = 0
+    unavailable: dict[str, int] = {}
     listed: dict[tuple[bytes, int], frozenset[str]] = {}
     for entries in manifests.iter_live(store, snapshot):
         seen += entries.num_rows
         for row in missing_entries(store, entries, listed):
             if matches is not None and not matches(row["partition"]):
+                continue
+            folder = None if row["external_path"] is None else _find_unavailable(store, _path(store, row))
+            if folder is not None:
+                unavailable[folder] = unavailable.get(folder, 0) + 1
                 continue
             (text,) = partition_names(store.schema, [row["partition"]], store.options)
             item = MissingFileItem(
@@ -171,6 +178,15 @@ def plan_missing_files(
         if not store.file_io.exists(path):
             why = f"an index file ({entry.index_type}) is gone, which this does not repair: roll the table back"
             declined.append(Declined(path, "index", why, {"rows": entry.row_count}))
+    declined.extend(
+        Declined(
+            folder,
+            "unavailable",
+            f"this folder of {count} external files does not exist: mount its disk, or create it if they are lost",
+            {"files": count},
+        )
+        for folder, count in sorted(unavailable.items())
+    )
     everything = len(items) == seen > 0 and percent < 100
     if everything or len(items) > max(_FEW, seen * percent / 100):
         detail = (
@@ -211,6 +227,19 @@ def missing_entries(
 
 def _path(store: TableStore, row: Mapping[str, Any]) -> str:
     return store.data_path(row["partition"], row["bucket"], row["file_name"], row["external_path"])
+
+
+def _find_unavailable(store: TableStore, path: str) -> str | None:
+    """Return the allowed or declared local folder of an external file that does not exist, or None.
+
+    If a disk is not mounted, all files on it seem to be lost.
+    """
+    external = store.external_paths
+    root = external.permission(path)
+    if root is None or place_of(path):
+        return None
+    declared = external.find_declared(path)
+    return next((folder for folder in filter(None, (root.folder, declared)) if not store.file_io.exists(folder)), None)
 
 
 def apply_missing_files(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
