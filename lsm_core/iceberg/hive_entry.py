@@ -239,6 +239,8 @@ class _Entry:
         self._require_own(entry)
         if _names(entry, _text(version_path(self.folder, version))):
             return ""
+        if snapshots.latest_id(self.store) != version:
+            return ""  # a commit has taken place since the metadata was read
         shown = _parameters(entry).get(_LOCATION, "").rpartition("/")[2]
         return f"table {where} names {shown[:200] or 'no metadata'} in place of version {version}"
 

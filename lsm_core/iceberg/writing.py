@@ -123,7 +123,8 @@ def publish_commit(store: TableStore, snapshot: Snapshot, entries: pa.Table | No
         write_metadata(store, snapshot, entries)
     except Exception as error:  # noqa: BLE001 - the commit is done, and must not be reported as failed
         _LOG.warning(
-            "table %s: snapshot %d is committed, but its Iceberg metadata was not written (the next commit does): %s",
+            "table %s: snapshot %d is committed, but its Iceberg metadata was not written, or not entered in its "
+            "metastore (the next commit makes up for it): %s",
             store.name,
             snapshot.id,
             error,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pymetastore.hive_metastore import ttypes
 from lsm_core import Catalog, Table
 from lsm_core.errors import UnsupportedFeature
 from lsm_core.iceberg.freshness import IcebergCondition, read_view
-from lsm_core.iceberg.hive_entry import URI, entry_names
+from lsm_core.iceberg.hive_entry import URI, _Entry, entry_names
 from lsm_core.table.schema_change import SchemaChange
 from tests.support.hive_double import Fault, HiveDouble
 
@@ -216,6 +217,42 @@ def test_an_address_of_the_tables_own_needs_the_operator(
         assert double.connections == 0
     else:
         assert list(double.tables) == [("db", "t")]
+
+
+def test_commits_that_overtake_each_other_leave_the_newest_entry(
+    tmp_path: Path, double: HiveDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _allowed(tmp_path, double, monkeypatch)
+
+    def commit(keys: range) -> None:
+        table = Catalog(str(tmp_path / "house")).table("db.t")
+        for key in keys:
+            _write(table, key)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(commit, [range(4)] * 4))
+    location = double.tables[("db", "t")].parameters["metadata_location"]
+    assert location == f"{_folder(tmp_path)}/v16.metadata.json"
+    assert Path(location.removeprefix("file:")).exists()
+
+
+def test_an_entry_of_a_commit_that_was_overtaken_is_corrected(
+    tmp_path: Path, double: HiveDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _allowed(tmp_path, double, monkeypatch)
+    _write(table)
+    put, others = _Entry.put, iter([lambda: _write(Catalog(str(tmp_path / "house")).table("db.t"), 3)])
+
+    def late(self: _Entry, version: int) -> None:
+        """Let another commit take place before this one is entered."""
+        for commit in others:
+            commit()
+        put(self, version)
+
+    monkeypatch.setattr(_Entry, "put", late)
+    _write(table, 2)
+    assert double.tables[("db", "t")].parameters["metadata_location"].endswith("/v3.metadata.json")
+    assert _condition(table) is IcebergCondition.CURRENT
 
 
 def test_a_rollback_takes_the_entry_back(tmp_path: Path, double: HiveDouble, monkeypatch: pytest.MonkeyPatch) -> None:
