@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,9 @@ _MAX_INT: Final = 2**31 - 1
 _MOST_DATABASES: Final = 16
 _ATTEMPTS: Final = 3
 _ROUNDS: Final = 5
+_MEMORY_SECONDS: Final = 60.0
+_failures: dict[str, tuple[float, str]] = {}
+"""Time until which a failed metastore is not asked for a status again (monotonic s), and its error, by address."""
 
 
 def enter_table(store: TableStore, folder: str) -> None:
@@ -90,6 +94,8 @@ def enter_table(store: TableStore, folder: str) -> None:
 def entry_problem(store: TableStore, folder: str, version: int) -> str:
     """Return why Iceberg readers of the metastore do not see a version of the metadata, or "" if they do.
 
+    A metastore that did not answer is not asked again for a minute, so that a status of many tables ends.
+
     Args:
         store: the table.
         folder: folder of its Iceberg metadata.
@@ -97,6 +103,9 @@ def entry_problem(store: TableStore, folder: str, version: int) -> str:
     """
     try:
         client = metastore_client(store)
+        until, failure = _failures.get(client.address, (0.0, ""))
+        if time.monotonic() < until:
+            return failure
         for database, table in entry_names(store):
             problem = _Entry(store, client, folder, database, table).problem(version)
             if problem:
@@ -258,6 +267,10 @@ class _Entry:
             if refusal.is_absence:
                 return None
             raise self._failed(f"it answered {refusal}") from refusal
+        except MetastoreFailed as error:
+            _failures[self.client.address] = time.monotonic() + _MEMORY_SECONDS, str(error)
+            raise
+        _failures.pop(self.client.address, None)
         entry = getattr(answer, "table", None)
         if not isinstance(entry, Table) or (entry.dbName, entry.tableName) != (self.database, self.table):
             raise self._failed("its description is empty or that of another table")

@@ -219,6 +219,21 @@ def test_an_address_of_the_tables_own_needs_the_operator(
         assert list(double.tables) == [("db", "t")]
 
 
+def test_a_status_asks_a_silent_metastore_once_a_minute(
+    tmp_path: Path, double: HiveDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _allowed(tmp_path, double, monkeypatch)
+    _write(table)
+    double.faults.append(Fault("*", "cut-before", times=100))
+    assert _condition(table) is IcebergCondition.UNLISTED
+    asked = len(double.calls)
+    assert _condition(table) is IcebergCondition.UNLISTED
+    assert len(double.calls) == asked
+    double.faults.clear()
+    _write(table, 2)  # the answer to a commit ends the minute
+    assert _condition(table) is IcebergCondition.CURRENT
+
+
 def test_commits_that_overtake_each_other_leave_the_newest_entry(
     tmp_path: Path, double: HiveDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
