@@ -215,7 +215,7 @@ def _next_step(path: str) -> str:
         if iceberg is None:
             return ""
         table = _shlex.quote(f"{iceberg['beside'] or iceberg['database']}.{iceberg['table']}")
-        return f"; `dredge refresh-iceberg {table} --drop-older` writes the Iceberg metadata anew"
+        return f"; `dredge refresh-iceberg {table} --drop-older` writes the Iceberg metadata again"
     branch = f"$branch_{match['branch']}" if match["branch"] else ""
     table = _shlex.quote(f"{match['database']}.{match['table']}{branch}")
     if match["metadata"] == "schema":  # a table with a damaged newest schema cannot be opened, not even by `repair`

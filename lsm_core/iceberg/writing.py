@@ -124,9 +124,10 @@ def publish_commit(store: TableStore, snapshot: Snapshot, entries: pa.Table | No
     except Exception as error:  # noqa: BLE001 - the commit is done, and must not be reported as failed
         _LOG.warning(
             "table %s: snapshot %d is committed, but its Iceberg metadata was not written, or not entered in its "
-            "metastore (the next commit makes up for it): %s",
+            "metastore (the next commit tries again, or `dredge refresh-iceberg %s`): %s",
             store.name,
             snapshot.id,
+            shlex.quote(store.name),
             error,
         )
 
@@ -295,6 +296,8 @@ class _Publication:
             identity = identity.after(self._metadata(earlier[-1]) if earlier else None)
         if identity.table_uuid is None and versions:
             identity = replace(identity, table_uuid=self._uuid_of_damaged(versions[-1]))
+        for earlier_metadata in (own, base, self._metadata(newest) if newest > snapshot.id else None):
+            self._require_version(earlier_metadata)
         try:
             abandoned = self._metadata(newest) if newest > snapshot.id and is_head and not rebuilds else None
             returned = None if abandoned is None else self._returned(abandoned)
@@ -445,19 +448,23 @@ class _Publication:
             changes.append(delta)
         return changes
 
-    def _why_not_extended(self, base: TableMetadata) -> str:
-        """Return why new metadata cannot be made of a base, or "".
+    def _require_version(self, metadata: TableMetadata | None) -> None:
+        """Refuse to replace metadata by that of a lower format version, which Iceberg does not allow.
 
         Raises:
-            UnsupportedFeature: the base has a higher format version, which the options do not allow to keep.
+            UnsupportedFeature: the metadata has a higher format version than the options say.
         """
-        settings = self._settings
-        if base.format_version > settings.format_version:
+        version = self._settings.format_version
+        if metadata is not None and metadata.format_version > version:
             raise UnsupportedFeature(
-                f"Iceberg metadata of version {settings.format_version} after version {base.format_version} "
-                f"(set 'metadata.iceberg.format-version' = '{base.format_version}')",
+                f"Iceberg metadata of version {version} after version {metadata.format_version} "
+                f"(set 'metadata.iceberg.format-version' = '{metadata.format_version}')",
                 self._store.name,
             )
+
+    def _why_not_extended(self, base: TableMetadata) -> str:
+        """Return why new metadata cannot be made of a base, or ""."""
+        settings = self._settings
         if base.format_version < settings.format_version:
             return f"the format version rises from {base.format_version}"
         if settings.has_row_ids and base.next_row_id is None:

@@ -282,6 +282,26 @@ def test_version_3_assigns_row_ids(tmp_path: Path) -> None:
     assert assert_current(table)["next-row-id"] >= 4
 
 
+def test_a_lower_format_version_is_refused_by_commits_and_by_the_refresh(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_table(tmp_path, {"metadata.iceberg.format-version": "3"})
+    table.write(rows([1]))
+    Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.set_option("metadata.iceberg.format-version", "2")])
+    table = reopen(tmp_path)
+    table.write(rows([2]))
+    assert "`dredge refresh-iceberg db.t`" in caplog.text and "of version 2 after version 3" in caplog.text
+    with pytest.raises(UnsupportedFeature, match=r"set 'metadata\.iceberg\.format-version' = '3'"):
+        table.apply(table.plan_maintenance("refresh_iceberg"))
+    table.expire_snapshots()
+    assert metadata_of(folder_of(table))["format-version"] == 3
+    Catalog(str(tmp_path)).alter_table("db.t", [SchemaChange.set_option("metadata.iceberg.format-version", "3")])
+    table = reopen(tmp_path)
+    assert table.apply(table.plan_maintenance("refresh_iceberg")).changed
+    after = metadata_of(folder_of(table))
+    assert (after["format-version"], after["current-snapshot-id"]) == (3, 2)
+
+
 def test_a_higher_format_version_builds_the_metadata_again(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     table.write(rows([1]))
