@@ -241,3 +241,22 @@ def test_a_tag_whose_changelog_java_expired_is_whole(java: Java, tmp_path: Path)
     assert rows(table.refresh()) == theirs(java, tmp_path) == [(1, 1)]
     table.refresh().delete_tag("kept")
     assert [report.text for report in table.refresh().check() if not report.passed] == []
+
+
+@pytest.mark.paimon_java
+def test_java_sees_files_that_an_undo_or_a_rollback_takes_back_to_their_level(tmp_path: Path, java: Java) -> None:
+    """Its scan leaves out a file that a manifest deletes, even if a later one adds it on the same level again."""
+    made(java, dredge__compaction__inline="never")
+    table = opened(tmp_path)
+    table.write(pa.table({"k": pa.array([1, 2, 3], pa.int32()), "v": pa.array([1, 2, 3], pa.int32())}))
+    for _ in range(2):
+        report = table.compact(full=True)
+        assert (report.files_in, report.files_upgraded) == (0, 1)
+        table.undo(report.run_id)
+        assert theirs(java, tmp_path) == rows(table) == [(1, 1), (2, 2), (3, 3)]
+    table.compact(full=True)
+    for number in (table.snapshots()[0].id, table.snapshots()[-1].id):
+        table.rollback_to_as_latest(number)
+        assert theirs(java, tmp_path) == rows(table) == [(1, 1), (2, 2), (3, 3)]
+    java("compact", full=True, options={"write-only": "false"})
+    assert theirs(java, tmp_path) == rows(table) == [(1, 1), (2, 2), (3, 3)]

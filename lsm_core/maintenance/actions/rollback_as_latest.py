@@ -61,8 +61,8 @@ class AsLatestItem(UndoItem):
     """Changes of one bucket that give the bucket the rows of the older snapshot.
 
     Attributes:
-        inputs: current files that are removed, or moved to the level of the older snapshot.
-        restored: files of the older snapshot that are restored as copies, or moved back to their former level.
+        inputs: current files that are removed.
+        restored: files of the older snapshot that are restored as copies.
     """
 
     item_kind: ClassVar[str] = "as-latest"
@@ -85,7 +85,7 @@ class RollbackAsLatestReport(ReturnReport):
         """Return lines on the new content, and how to revert the change."""
         if self.snapshot_id is None:
             return ["nothing was rolled back"]
-        files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved"
+        files = f"{self.files_removed} files removed, {self.files_restored} put back"
         head = (
             f"snapshot {self.snapshot_id} of {table} has the content of snapshot {self.version}: "
             f"{files}, {size_text(self.bytes_copied)} copied"
@@ -191,7 +191,6 @@ def _changes(
         entries = table_to_entries(table) if place in groups else []
         removed = {entry.file.file_name: entry.file for entry in entries if entry.kind == DELETE}
         back = {entry.file.file_name: entry.file for entry in entries if entry.kind == ADD}
-        moved = [name for name in back if name in removed]
         total = max((entry.total_buckets for entry in entries if entry.kind == ADD), default=total)
         if store.bucket_mode is BucketMode.FIXED and back and total != store.options.bucket:
             buckets = f"{total}, now {store.options.bucket}"
@@ -201,9 +200,8 @@ def _changes(
             ReplacedFiles(
                 *place,
                 total,
-                inputs=tuple(file for name, file in back.items() if name not in moved),
-                outputs=tuple(file for name, file in removed.items() if name not in moved),
-                moved=tuple((removed[name], back[name]) for name in moved),
+                inputs=tuple(back.values()),
+                outputs=tuple(removed.values()),
                 left=frozenset(),
                 vectors=deletion_files(store, *place, vectors_then.get(place, ())),
                 live=tuple(entry.file for entry in table_to_entries(present[place][1])) if place in present else (),
@@ -257,7 +255,7 @@ def apply_rollback_as_latest(store: TableStore, plan: MaintenancePlan) -> ApplyO
         plan.base_snapshot,
         plan.hash,
         version=number,
-        **count_returned(messages, buckets),
+        **count_returned(messages),
         verification="V1" if verified else "V0",
         partitions=() if _chosen(plan) is None else tuple(dict.fromkeys(item.partition_text for item in items)),
         declined=plan.declined,

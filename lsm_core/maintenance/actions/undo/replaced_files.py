@@ -45,9 +45,8 @@ class ReplacedFiles:
         partition: partition in Paimon's binary form.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        inputs: files that the compaction removed, without those in ``moved``.
-        outputs: files that the compaction added, without those in ``moved``.
-        moved: files whose level was changed and nothing else: pairs of the current and the former metadata.
+        inputs: files that the compaction removed, with those that it moved from their level.
+        outputs: files that the compaction added, with those that it moved to another level.
         left: (name, level) of all files in the bucket right after the compaction.
         vectors: deletion vectors before the compaction, by data file name.
         live: data files currently in the bucket.
@@ -61,7 +60,6 @@ class ReplacedFiles:
     total_buckets: int
     inputs: tuple[DataFileMeta, ...]
     outputs: tuple[DataFileMeta, ...]
-    moved: tuple[tuple[DataFileMeta, DataFileMeta], ...]
     left: frozenset[_Named]
     vectors: Mapping[str, DeletionFile]
     live: tuple[DataFileMeta, ...] = ()
@@ -76,7 +74,7 @@ class ReplacedFiles:
     @property
     def made(self) -> frozenset[_Named]:
         """(name, level) of the files that the compaction added or moved to a new level."""
-        return frozenset((file.file_name, file.level) for file in (*self.outputs, *(now for now, _ in self.moved)))
+        return frozenset((file.file_name, file.level) for file in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -213,7 +211,6 @@ def find_compaction(store: TableStore, run_id: str, *, allow_changes: bool = Fal
         now = replace(
             bucket,
             outputs=tuple(live.get((file.file_name, file.level), file) for file in bucket.outputs),
-            moved=tuple((live.get((file.file_name, file.level), file), former) for file, former in bucket.moved),
             live=files,
             index_files=vectors.get(bucket.place, ()),
         )
@@ -312,9 +309,8 @@ def _from_snapshot(
         buckets.append(
             ReplacedFiles(
                 *(partition, bucket, total),
-                inputs=tuple(file for name, file in removed.items() if name not in added),
-                outputs=tuple(file for name, file in added.items() if name not in removed),
-                moved=tuple((added[name], file) for name, file in removed.items() if name in added),
+                inputs=tuple(removed.values()),
+                outputs=tuple(added.values()),
                 left=_names_and_levels(after.get(place)),
                 vectors=deletion_files(store, *place, vectors.get(place, ())),
                 moved_vectors=deleted_rows(since.get(place, ())) if manifests.evolves(store) else {},
@@ -382,9 +378,8 @@ def _from_ledger(
         buckets.append(
             ReplacedFiles(
                 *(*place, total),
-                inputs=tuple(file for name, file in earlier.items() if name not in later),
-                outputs=tuple(file for name, file in later.items() if name not in earlier),
-                moved=tuple((later[name], file) for name, file in earlier.items() if name in later),
+                inputs=tuple(earlier.values()),
+                outputs=tuple(later.values()),
                 left=frozenset((before.keys() - set(removed)) | set(added)),
                 vectors={},
             )
@@ -458,8 +453,7 @@ def _why_unfit(
         if marked:
             text = f"rows of {marked[0]}, which it wrote, were marked as deleted since (deletion vectors)"
             return UndoObstacle(bucket.place, RefusalRule.OUTPUTS_USED, text)
-    returning = (*bucket.inputs, *(old for _, old in bucket.moved))
-    hides = store.has_primary_key and compacted_only(store) and any(file.level == 0 for file in returning)
+    hides = store.has_primary_key and compacted_only(store) and any(file.level == 0 for file in bucket.inputs)
     if hides and not allow_changes:
         text = (
             "it replaced files of level 0, whose rows readers of this table see only after a compaction: they would be "

@@ -1,8 +1,9 @@
 """Undo of a compaction: its outputs are removed and its inputs restored under new names, in a new COMPACT snapshot.
 
 The inputs are copied and not referenced again. If a snapshot dropped a file, engines other than Dredge delete the file
-when they expire that snapshot, even if a later snapshot references the file (Java `SnapshotDeletion`). Files of
-which the compaction changed only the level are moved back to their former level.
+when they expire that snapshot, even if a later snapshot references the file (Java `SnapshotDeletion`). This includes
+files of which the compaction changed only the level: Java's scan leaves out every file that a manifest of the snapshot
+deletes, even if a later manifest adds the file on the same level again (`FileEntry.readDeletedEntries`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lsm_core.errors import (
     VerificationFailed,
 )
 from lsm_core.files.vector_writer import change_vectors
+from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.partitions import partition_text
 from lsm_core.maintenance.action import (
@@ -71,16 +73,16 @@ class UndoItem(RewriteItem):
     """Changes of one bucket by an undo.
 
     Attributes:
-        inputs: current files to change: files that the compaction wrote, and files that it moved to a new level.
+        inputs: current files to remove: files that the compaction wrote, and files that it moved to a new level.
         bucket: number of the bucket.
         total_buckets: number of buckets of the partition.
-        restored: files that are restored, with their former names and levels; files that are moved back are included.
-        moved: names of the files that are moved back to their former level.
+        restored: files that are restored, with their former names and levels.
+        moved: empty; plans of earlier versions name files that are moved back to their former level.
     """
 
     item_kind: ClassVar[str] = "undo"
     title: ClassVar[str] = "would undo"
-    columns: ClassVar[tuple[str, ...]] = ("partition", "bucket", "files go", "come back", "bytes copied", "move back")
+    columns: ClassVar[tuple[str, ...]] = ("partition", "bucket", "files go", "come back", "bytes copied")
 
     bucket: int
     total_buckets: int
@@ -98,11 +100,10 @@ class UndoItem(RewriteItem):
         return cls(
             partition=bucket.partition,
             partition_text=partition_text(store.schema, bucket.partition, store.options),
-            inputs=to_planned_files((*bucket.outputs, *(now for now, _ in bucket.moved))),
+            inputs=to_planned_files(bucket.outputs),
             bucket=bucket.bucket,
             total_buckets=bucket.total_buckets,
-            restored=to_planned_files((*bucket.inputs, *(before for _, before in bucket.moved))),
-            moved=tuple(now.file_name for now, _ in bucket.moved),
+            restored=to_planned_files(bucket.inputs),
         )
 
     def line(self, event: str) -> dict[str, Any]:
@@ -116,24 +117,21 @@ class UndoItem(RewriteItem):
         return {
             "event": event,
             "bucket": bucket_name(self.partition_text, self.bucket),
-            "removed": [[file.name, file.level] for file in self.inputs if file.name not in self.moved],
+            "removed": [[file.name, file.level] for file in self.inputs],
             "restored": [[file.name, file.level] for file in self.restored],
         }
 
     @property
     def bytes_copied(self) -> int:
         """Bytes of the files that are restored as copies."""
-        return sum(file.size for file in self.restored if file.name not in self.moved)
+        return sum(file.size for file in self.restored)
 
     def cells(self) -> tuple[Any, ...]:
         """Return the item's cells of a printed plan.
 
-        The cells are the partition, the bucket, the numbers of files to remove and to restore, the bytes to copy, and
-        the number of files to move back.
+        The cells are the partition, the bucket, the numbers of files to remove and to restore, and the bytes to copy.
         """
-        kept = len(self.moved)
-        place = (self.partition_text or "-", self.bucket)
-        return (*place, len(self.inputs) - kept, len(self.restored) - kept, self.bytes_copied, kept)
+        return (self.partition_text or "-", self.bucket, len(self.inputs), len(self.restored), self.bytes_copied)
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
@@ -156,7 +154,7 @@ class ReturnReport(CommitReport):
     Attributes:
         files_removed: number of removed files.
         files_restored: number of files restored as copies.
-        files_moved: number of files moved back to their former level.
+        files_moved: 0; files of which only the level changed are restored as copies, too.
         rows_removed: number of rows in the removed files.
         rows_restored: number of rows in the restored files.
         bytes_copied: bytes of the copied files.
@@ -197,7 +195,7 @@ class UndoReport(ReturnReport):
         """Return lines on files and rows, and on the differences that readers see."""
         if self.snapshot_id is None:
             return ["nothing was undone"]
-        files = f"{self.files_removed} files removed, {self.files_restored} put back, {self.files_moved} moved back"
+        files = f"{self.files_removed} files removed, {self.files_restored} put back"
         copied = size_text(self.bytes_copied)
         rows = f"{self.rows_removed:,} stored rows removed, {self.rows_restored:,} put back, {copied} copied"
         answers = {
@@ -370,7 +368,7 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         plan_hash=plan.hash,
         undone_run=compaction.run_id,
         undone_snapshot=compaction.snapshot_id,
-        **count_returned(messages, chosen),
+        **count_returned(messages),
         predicted_seconds=plan.estimate.seconds,
         verification="V1" if verified else "V0",
         differences=tuple(differences),
@@ -381,20 +379,17 @@ def apply_undo(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
     return ApplyOutcome(report, [item.line("undone") for item in plan.items_of(UndoItem)])
 
 
-def count_returned(messages: Sequence[CommitMessage], buckets: Sequence[ReplacedFiles]) -> dict[str, Any]:
-    """Count the removed, restored and moved files; return the values of the report's fields by field name.
+def count_returned(messages: Sequence[CommitMessage]) -> dict[str, Any]:
+    """Count the removed and the restored files; return the values of the report's fields by field name.
 
     Args:
         messages: commit messages, one per bucket.
-        buckets: files that the compaction replaced.
     """
-    moved = {now.file_name for bucket in buckets for now, _ in bucket.moved}
-    removed = [file for message in messages for file in message.compact_before if file.file_name not in moved]
-    restored = [file for message in messages for file in message.compact_after if file.file_name not in moved]
+    removed = [file for message in messages for file in message.compact_before]
+    restored = [file for message in messages for file in message.compact_after]
     return {
         "files_removed": len(removed),
         "files_restored": len(restored),
-        "files_moved": len(moved),
         "rows_removed": sum(file.row_count for file in removed),
         "rows_restored": sum(file.row_count for file in restored),
         "bytes_copied": sum(file.file_size for file in restored),
@@ -476,8 +471,8 @@ def return_files(
     copies = {file.file_name: _copy_metadata(store, file, names[file.file_name]) for file in bucket.inputs}
     message = CommitMessage(
         *(bucket.partition, bucket.bucket, bucket.total_buckets),
-        compact_before=(*bucket.outputs, *(now for now, _ in bucket.moved)),
-        compact_after=(*copies.values(), *(before for _, before in bucket.moved)),
+        compact_before=bucket.outputs,
+        compact_after=tuple(copies.values()),
     )
     messages.append(message)
     for file in bucket.inputs:
@@ -491,11 +486,16 @@ def return_files(
     present |= {file.file_name for file in message.compact_after}
     now, before = vectors_of(bucket, store), bucket.vectors
     concerned = {*now, *before} if all_vectors else names.keys() & before.keys()
-    changed = {}
+    changed: dict[str, DeletionVector | None] = {}
     for name in sorted(concerned):
-        place, follows = before.get(name), names.get(name, name)
-        if place != now.get(name) and (place is None or follows in present):
-            changed[follows] = None if place is None else read_vector(store, place)
+        place, copy_name = before.get(name), names.get(name)
+        if copy_name is not None:
+            if name in now:  # the file of which only the level changed goes
+                changed[name] = None
+            if place is not None:
+                changed[copy_name] = read_vector(store, place)
+        elif place != now.get(name) and (place is None or name in present):
+            changed[name] = None if place is None else read_vector(store, place)
     if changed:
         change = change_vectors(store, bucket.partition, bucket.bucket, bucket.index_files, changed, present)
         message = replace(message, compact_new_index_files=change.new, compact_deleted_index_files=change.deleted)
