@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from lsm_core.format.snapshot import Snapshot
 from lsm_core.iceberg.state import catalog_folder, warehouse_of
 from lsm_core.locks import held, lock_settings, table_lock
 from lsm_core.maintenance.action import Declined, MaintenancePlan, Report, Runner
-from lsm_core.maintenance.file_allowlist import is_absolute
+from lsm_core.maintenance.file_allowlist import EXTERNAL, is_absolute
 from lsm_core.maintenance.trash import DeleteItem
 from lsm_core.maintenance.used_files import find_used, metadata_files, names_of, read_lineages
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import index_file_path
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import ALLOWED_PLACES, TableOptions
+from lsm_core.options import ALLOWED_PLACES, EXTERNAL_ROOTS, TableOptions
 from lsm_core.storage import inside_really
 
 _PATHS: Final = {"statistics": TableStore.statistics_path}
@@ -291,6 +291,36 @@ def data_items(store: TableStore, entries: pa.Table, kind: str, reason: str) -> 
         for name, size in ((row["file_name"], row["file_size"]), *((extra, 0) for extra in row["extra_files"] or ())):
             path = store.data_path(row["partition"], row["bucket"], name, external)
             yield DeleteItem(_relative(store, path), kind, size, reason)
+
+
+def count_external_files(store: TableStore, tables: Iterable[pa.Table], kind: str) -> list[Declined]:
+    """Return a declined entry that counts the files outside the table's folder that a deletion leaves, or no entry.
+
+    Args:
+        store: the table.
+        tables: manifest entries of the files; read only for tables that may have external files.
+        kind: adjective of the files for the text, as in "replaced".
+    """
+    external = store.external_paths
+    if not (external.declared or external.roots):  # reading the entries a second time is for tables that may need it
+        return []
+    files = size = 0
+    folders: set[str] = set()
+    for entries in tables:
+        outside = entries.filter(pc.is_valid(entries.column("external_path")))
+        paths = outside.column("external_path").to_pylist()  # one object per file of the plan
+        kept = [not external.may_delete(path) for path in paths]
+        outside = outside.filter(pa.array(kept, pa.bool_()))
+        files += outside.num_rows
+        size += pc.sum(outside.column("file_size")).as_py() or 0
+        folders |= {path.rpartition("/")[0] for path, stays in zip(paths, kept, strict=True) if stays}
+    if not files:
+        return []
+    text = (
+        f"{files} {kind} files are outside the table's directory, such as in {min(folders)}: they are not deleted, "
+        f"because {EXTERNAL_ROOTS} does not allow this folder with ':rw'"
+    )
+    return [Declined(EXTERNAL, "outside", text, {"files": files, "size": size})]
 
 
 def _relative(store: TableStore, path: str) -> str:

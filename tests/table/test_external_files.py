@@ -197,6 +197,29 @@ def test_a_folder_for_reading_keeps_its_files(tmp_path: Path) -> None:
     assert files_in(tmp_path / "ext") == before
 
 
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_rollback_counts_the_files_that_it_leaves(tmp_path: Path, mode: str) -> None:
+    table = create(tmp_path, "keyed", **{"changelog-producer": "input"})
+    fill(table)
+    before = files_in(tmp_path / "ext")
+    table = warehouse(tmp_path, f"{tmp_path}/ext:{mode}").table("db.t")
+    report = table.rollback_to(1)
+    left = [item.facts["files"] for item in report.declined if item.reason == "outside"]
+    table.sweep_trash(now_ms=NOW + 100 * _DAY)
+    after = files_in(tmp_path / "ext")
+    assert left == (
+        [len([path for path in after if "/data-" in path and path not in first_files(table)])] * (mode == "r")
+    )
+    assert (after == before) is (mode == "r")
+    assert {Path(path).name for path in after} <= referenced(table) or mode == "r"
+
+
+def first_files(table: Table) -> set[str]:
+    """Paths of the live data files."""
+    entries = manifests.live_entries(table.store, table.latest_snapshot())
+    return {path.removeprefix("file:") for path in entries.column("external_path").to_pylist()}
+
+
 def test_a_recorded_deletion_can_be_restored(tmp_path: Path) -> None:
     table = create(tmp_path, "append")
     fill(table)

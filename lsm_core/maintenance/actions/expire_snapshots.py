@@ -33,6 +33,7 @@ from lsm_core.maintenance.action import (
 from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
+    count_external_files,
     data_items,
     grace_ms,
     item_exists,
@@ -60,14 +61,12 @@ from lsm_core.maintenance.used_files import (
 )
 from lsm_core.metadata import changelogs, consumers, manifests, snapshots
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.storage import done_in_turn, place_of
 
 UNREADABLE: Final = "unreadable"
 """Reason of subjects that are declined because a snapshot is damaged."""
 _MOST_LINES: Final = 10_000
 _SHARE_AT_ONCE: Final = 20
-_EXTERNAL: Final = "data-file.external-paths"
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ def _plan_range(
     return replace(
         plan,
         items=(*plan.items, *items, *deletions),
-        declined=(kept, *held, *_count_external_files(store, list(times), chosen.end, known)),
+        declined=(kept, *held, *_count_kept(store, list(times), chosen.end, known)),
         estimate=PlanEstimate(bytes_freed=freed, files_in=len(deletions), tasks=1),
     )
 
@@ -522,12 +521,8 @@ def _replaced(store: TableStore, snapshot: Snapshot) -> pa.Table:
     return removals.filter(pc.invert(changelogs.is_written(removals))) if later else removals
 
 
-def _count_external_files(
-    store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]
-) -> list[Declined]:
+def _count_kept(store: TableStore, expiring: Sequence[int], end: int, known: Mapping[int, Snapshot]) -> list[Declined]:
     """Return a declined entry that counts the replaced files outside the table's folder that are not deleted.
-
-    An expiry deletes such files only where the operator allows it. The list is empty if there are no such files.
 
     Args:
         store: the table.
@@ -535,29 +530,8 @@ def _count_external_files(
         end: id of the last snapshot whose delta is read.
         known: undamaged snapshots by id.
     """
-    external = store.external_paths
-    if not (external.declared or external.roots):  # reading the deltas a second time is for tables that may need it
-        return []
-    files = size = 0
-    folders: set[str] = set()
-    for number in range(expiring[0] + 1, end + 1):
-        if number not in known:
-            continue
-        replaced = _replaced(store, known[number])
-        outside = replaced.filter(pc.is_valid(replaced.column("external_path")))
-        paths = outside.column("external_path").to_pylist()  # one object per file of the plan
-        kept = [not external.may_delete(path) for path in paths]
-        outside = outside.filter(pa.array(kept, pa.bool_()))
-        files += outside.num_rows
-        size += pc.sum(outside.column("file_size")).as_py() or 0
-        folders |= {path.rpartition("/")[0] for path, stays in zip(paths, kept, strict=True) if stays}
-    if not files:
-        return []
-    text = (
-        f"{files} replaced files are outside the table's directory, such as in {min(folders)}: they are not deleted, "
-        f"because {EXTERNAL_ROOTS} does not allow this folder with ':rw'"
-    )
-    return [Declined(_EXTERNAL, "outside", text, {"files": files, "size": size})]
+    numbers = (number for number in range(expiring[0] + 1, end + 1) if number in known)
+    return count_external_files(store, (_replaced(store, known[number]) for number in numbers), "replaced")
 
 
 def apply_expiry(store: TableStore, plan: MaintenancePlan, runner: Runner | None = None) -> ApplyOutcome:

@@ -6,10 +6,12 @@ Source: Java `RollbackHelper`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.clock import utc_text
@@ -41,10 +43,12 @@ from lsm_core.maintenance.actions.delete_tag import files_of_tag, files_of_tags,
 from lsm_core.maintenance.actions.sweep_trash import sweep_if_direct
 from lsm_core.maintenance.deletions import (
     DeletionReport,
+    count_external_files,
     data_items,
     describe_freed_space,
     files_left_text,
     grace_ms,
+    item_exists,
     metadata_item,
     metadata_items,
     split_used,
@@ -215,7 +219,13 @@ def plan_rollback(
         plan,
         # A catalog server deletes the files itself.
         items=(*items, *(() if store.publisher is not None else deletions)),
-        declined=(*damaged, *held, *_readers_ahead(store, target.id), *_other_buckets(store, target)),
+        declined=(
+            *damaged,
+            *held,
+            *count_external_files(store, _added_entries(store, newer), "newer"),
+            *_readers_ahead(store, target.id),
+            *_other_buckets(store, target),
+        ),
         estimate=PlanEstimate(bytes_freed=sum(i.size for i in deletions), files_in=len(deletions), tasks=1),
     )
 
@@ -295,6 +305,13 @@ def _readers_ahead(store: TableStore, target: int) -> Iterator[Declined]:
             yield Declined(f"consumer {name}", "ahead", text, {"next_snapshot": following})
 
 
+def _added_entries(store: TableStore, newer: _NewerContent) -> Iterator[pa.Table]:
+    """Yield the manifest entries that each newer snapshot added, without damaged ones."""
+    for snapshot in newer.snapshots.values():
+        with suppress(CorruptFile):
+            yield select_added(manifests.delta_entries(store, snapshot))
+
+
 def _files_of(
     store: TableStore, target: Snapshot, newer: _NewerContent, damaged: list[Declined]
 ) -> Iterator[DeleteItem]:
@@ -315,7 +332,7 @@ def _files_of(
     for number, changelog in newer.changelogs.items():
         reason = f"changelog of snapshot {number}"
         for item in data_items(store, select_added(changelogs.kept_entries(store, changelog)), "changelog", reason):
-            if store.file_io.exists(f"{store.root}/{item.path}"):
+            if item_exists(store, item):
                 yield item
         for name, kind, size in changelog_files(store, changelog):
             yield metadata_item(store, store.manifest_path(name), kind, size, reason)
