@@ -10,6 +10,7 @@ import os
 import posixpath
 import random
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -41,6 +42,8 @@ ENTROPY_DEPTH: Final = len(_ENTROPY_FOLDERS)
 _ENTROPY: Final = re.compile(r"(?<=/)[01]{4}/[01]{4}/[01]{4}/[01]{8}$")
 ENTROPY_FOLDER: Final = re.compile("[01]{4}|[01]{8}")
 _MOST_CHECKED: Final = 100_000
+_CHECKED_FOR: Final = 1.0
+"""Seconds for which a local folder counts as free of symbolic links, since others may change it."""
 _WORD: Final = 0xFFFFFFFF
 
 
@@ -198,6 +201,7 @@ class ExternalPaths:
         self.strategy = str(options.get(STRATEGY)).lower()
         self._options = options
         self._linkless: set[tuple[str, str]] = set()
+        self._checked_at = time.monotonic()
         self._turn = random.randrange(1 << 16)  # noqa: S311  # spreads the files of many writers
         self._random = random.Random()  # noqa: S311
         self._targets: tuple[tuple[DeclaredPath, ...], list[int] | None] | None = None
@@ -297,6 +301,7 @@ class ExternalPaths:
             UnsupportedFeature: the operator does not allow the folder, or it is on another kind of storage.
         """
         recorded = external_path.rpartition("/")[0]
+        self._forget_old_checks()
         folder = self._folders.get(recorded)
         if folder is None:
             folder = self._checked_folder(recorded)
@@ -307,6 +312,13 @@ class ExternalPaths:
         if not place_of(path) and is_link(path):
             raise CorruptFile(path, "it is a symbolic link, which may lead out of the allowed folder")
         return path
+
+    def _forget_old_checks(self) -> None:
+        """Make the next use of a local folder look for symbolic links again; object stores have none."""
+        if not place_of(self.root) and time.monotonic() - self._checked_at > _CHECKED_FOR:
+            self._linkless.clear()
+            self._folders.clear()
+            self._checked_at = time.monotonic()
 
     def _checked_folder(self, recorded: str) -> str:
         if {".", ".."} & {*recorded.split("/"), *unquote(recorded).split("/")} or "\x00" in recorded:
@@ -472,6 +484,7 @@ class ExternalPaths:
         below = "/".join([*parts, name])
         root = self.permission(path.folder)
         assert root is not None
+        self._forget_old_checks()
         target = inside_really(root.folder, f"{path.folder.rstrip('/')}/{below}", self._linkless)
         self.require_no_table(root, path.folder, file_io)
         return str(target), f"{path.address.rstrip('/')}/{below}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -169,6 +170,27 @@ def test_a_file_that_is_a_link_is_not_read(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "ext" / "a" / "f.parquet").symlink_to("/etc/passwd")
     with pytest.raises(CorruptFile, match="symbolic link"):
         store.data_path(EMPTY_ROW, 0, "f.parquet", f"file:{tmp_path}/ext/a/f.parquet")
+
+
+def test_a_folder_that_becomes_a_link_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object of a table may live for days; whoever can write to the external path swaps a folder of it."""
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{tmp_path}/ext:rw")
+    store = table_at(tmp_path, **{_STRATEGY: "round-robin"})
+    recorded = f"file:{tmp_path}/ext/a/bucket-0/f.parquet"
+    (tmp_path / "ext" / "a").mkdir(parents=True)
+    store.data_path(EMPTY_ROW, 0, "f.parquet", recorded)
+    for name in ("g.parquet", "h.parquet"):
+        store.new_data_file(EMPTY_ROW, 0, name)
+    (tmp_path / "secret").mkdir()
+    for place in ("a", "b"):
+        (tmp_path / "ext" / place).mkdir(exist_ok=True)
+        (tmp_path / "ext" / place / "bucket-0").symlink_to(tmp_path / "secret")
+    later = time.monotonic() + 2
+    monkeypatch.setattr("lsm_core.metadata.external_paths.time.monotonic", lambda: later)
+    with pytest.raises(CorruptFile, match="symbolic link"):
+        store.data_path(EMPTY_ROW, 0, "f.parquet", recorded)
+    with pytest.raises(CorruptFile, match="symbolic link"):
+        store.new_data_file(EMPTY_ROW, 0, "i.parquet")
 
 
 @pytest.mark.parametrize(
