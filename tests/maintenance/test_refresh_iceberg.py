@@ -219,6 +219,21 @@ def test_older_snapshots_are_left_out_on_demand_and_expire(tmp_path: Path) -> No
     assert _state(table).snapshot_ids == {4, 5}
 
 
+def test_a_purge_leaves_nothing_to_iceberg_readers(tmp_path: Path) -> None:
+    table = _table(tmp_path, **ON)
+    for key in range(3):
+        _write(table, key)
+    uuid = _state(table).table_uuid
+    report: Any = table.apply(table.plan_maintenance("purge", confirm="shop.t"))
+    assert (report.rows, report.snapshots) == (3, 3)
+    assert [snapshot.id for snapshot in table.snapshots()] == [4]
+    assert (_state(table).snapshot_ids, _state(table).table_uuid) == ({4}, uuid)
+    table.restore(report.trash_ids[0])
+    assert _condition(table) is IcebergCondition.CURRENT
+    _write(table, 7)
+    assert table.check(["iceberg_is_fresh"])[0].passed
+
+
 def test_nothing_is_written_without_the_option(tmp_path: Path) -> None:
     table = _table(tmp_path)
     assert table.plan_maintenance("refresh_iceberg").declined[0].text == "the table has no snapshot"

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from lsm_core.clock import utc_text
 from lsm_core.commit import Committer
 from lsm_core.errors import PlanRefused, RefusalRule
+from lsm_core.iceberg.catch_up import bring_up_to_date
 from lsm_core.maintenance.action import (
     PLAN_PROPERTY,
     ActionWork,
@@ -187,11 +188,13 @@ def apply_purge(store: TableStore, plan: MaintenancePlan) -> ApplyOutcome:
         PlanRefused: the table got a tag, a branch or a consumer since planning.
         CommitConflict, CommitUnknown: the commit failed.
         CorruptFile: metadata cannot be read.
+        DredgeError: the Iceberg metadata, whose older snapshots would not expire, cannot be written.
     """
     _require_unheld(store)
     before = snapshots.latest(store)
     number = Committer(store).drop(None, properties={PLAN_PROPERTY: plan.hash}).snapshot_id
     rows = 0 if before is None or number is None else before.total_record_count
+    bring_up_to_date(store, drops_older=True)  # the older snapshots that Iceberg metadata names would not expire
     now = store.clock.now_ms()
     parts = [apply_expiry(store, plan_expiry(store, 1, 1, now, _ALL))]
     if changelogs.list_changelogs(store):
