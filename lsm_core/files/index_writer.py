@@ -287,7 +287,7 @@ class IndexWriter:
                 self._values[number] |= values.null_count < len(values)
                 indexer.add(values)
 
-    def finish(self, path: str, meta: DataFileMeta, suffix: str = SUFFIX) -> DataFileMeta:
+    def finish(self, path: str, meta: DataFileMeta, suffix: str = SUFFIX, *, beside: bool = False) -> DataFileMeta:
         """Add the collected indexes to a data file's metadata; write a large index to a side file.
 
         The next :meth:`add` belongs to the next file. The side file is at ``path`` + ``suffix``.
@@ -296,6 +296,7 @@ class IndexWriter:
             path: path of the data file.
             meta: metadata of the data file.
             suffix: end of the side file's name, which ends with :data:`SUFFIX`.
+            beside: whether to write a small index to a side file, too.
 
         Returns:
             ``meta`` with the embedded index, or with the name of the side file.
@@ -310,7 +311,7 @@ class IndexWriter:
         self.built = frozenset((name, kind) for name, kinds in indexes.items() for kind in kinds)
         self._start()
         data = encode(indexes)
-        if len(data) <= self._threshold:
+        if len(data) <= self._threshold and not beside:
             return replace(meta, embedded_index=data)
         with self._store.file_io.open_output(path + suffix) as sink:
             sink.write(data)

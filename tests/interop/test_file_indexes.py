@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lsm_core import Catalog
+from lsm_core import Catalog, SchemaChange
 from lsm_core.commit import Committer
 from lsm_core.compact import run_bucket_task
 from lsm_core.format.file_index import BLOOM, BloomFilter, FileIndex, encode, read_head
@@ -329,3 +329,22 @@ def test_java_uses_rewritten_indexes_and_expires_the_files_they_replaced(
     java("expire_snapshots", retain_max=1, retain_min=1, older_than_ms=1 << 42)
     assert sorted(row["id"] for row in java("read")["rows"]) == list(range(100))
     assert read(TableStore.open(LocalFileIO(), str(tmp_path / "db.db" / "t"), "db.t")).num_rows == 100
+
+
+@pytest.mark.paimon_java
+def test_java_sees_files_whose_former_index_comes_back_or_goes(tmp_path: Path, java: Java) -> None:
+    """Its scan leaves out a file that is added again with the index, or without, that it had before."""
+    settings = {"bucket": "-1", "write-only": "true", "file-index.in-manifest-threshold": "1 mb"}
+    fields = [{"name": "id", "type": "INT"}, {"name": "text", "type": "STRING"}]
+    java("create", schema={"fields": fields, "options": settings})
+    java("write", rows=[{"id": i, "text": f"text-{i}"} for i in range(50)], compact="none")
+    catalog = Catalog(str(tmp_path))
+    for columns in ("id", "id,text", "id", "more"):
+        if columns == "more":
+            catalog.alter_table("db.t", [SchemaChange.add_column("more", pa.int32())])
+        catalog.alter_table("db.t", [SchemaChange.set_option("file-index.bitmap.columns", columns)])
+        table = catalog.table("db.t")
+        assert table.apply(table.plan_maintenance("rewrite_file_index")).files == 1
+        assert not catalog.table("db.t").plan_maintenance("rewrite_file_index").items
+        assert sorted(row["id"] for row in java("read")["rows"]) == list(range(50))
+        assert len(java("read", filter=[["id", "=", 7]])["rows"]) == 1

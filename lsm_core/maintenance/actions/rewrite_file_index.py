@@ -386,14 +386,15 @@ def _index_file(
         embedded_index=None,
         extra_files=tuple(name for name in file.extra_files if not name.endswith(SUFFIX)),
     )
-    if not columns:
-        return bare
     writer = IndexWriter(store, tuple(columns))
     names = list(dict.fromkeys(column.column for column in columns))
-    for batch in open_append(store, entry.partition, entry.bucket, file, columns=names):
+    for batch in open_append(store, entry.partition, entry.bucket, file, columns=names) if columns else ():
         writer.add(pa.Table.from_batches([batch]))
     path = store.data_path(entry.partition, entry.bucket, file.file_name, file.external_path)
-    indexed = writer.finish(path, bare, suffix := f"-{secrets.randbelow(_NUMBERS)}{SUFFIX}")
+    # Java's scan leaves out a file that is added again with the index, or without, that it had before. A side file with
+    # a new name makes the entry a new one; it names no column if no index is left.
+    replaces = file != bare
+    indexed = writer.finish(path, bare, suffix := f"-{secrets.randbelow(_NUMBERS)}{SUFFIX}", beside=replaces)
     if writer.built != present:
         return indexed
     remove(store.file_io, [path + suffix] if indexed.extra_files != bare.extra_files else [])
