@@ -86,6 +86,8 @@ class DroppedFiles:
             if "does not declare" in error.feature:
                 return
             raise
+        except CorruptFile as error:
+            _LOG.warning("table %s: %r stays when it is dropped: %s", self._store.name, external_path, error)
 
     def _note_unreferenced(self) -> None:
         try:

@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from lsm_core.options import (
     is_allowed_place,
     parse_digits,
 )
-from lsm_core.storage import FileIO, PathBelow, file_io_for, inside_really, is_link, place_of
+from lsm_core.storage import FileIO, PathBelow, file_io_for, inside_really, is_link, place_of, unify_scheme
 
 EXTERNAL_PATHS: Final = "data-file.external-paths"
 STRATEGY: Final = "data-file.external-paths.strategy"
@@ -77,6 +77,10 @@ def paimon_address(text: str) -> str:
     return f"{head}//{authority}{plain.rstrip('/')}" if authority else f"{head}{plain}"
 
 
+def _leads_upwards(address: str) -> bool:
+    return not {".", ".."}.isdisjoint({*address.split("/"), *unquote(address).split("/")})
+
+
 def declared_paths(text: str | None) -> tuple[DeclaredPath, ...]:
     """Return the paths of `data-file.external-paths`, without duplicates.
 
@@ -89,6 +93,8 @@ def declared_paths(text: str | None) -> tuple[DeclaredPath, ...]:
         address, scheme = paimon_address(part), match[1].lower() if match else ""
         try:
             path = DeclaredPath(address, file_io_for(part, escaped=False)[1], scheme)
+            if _leads_upwards(address):
+                path = replace(path, refusal=f"the external path {address}, which has '.' or '..'")
         except (UnsupportedFeature, InvalidOption) as error:
             path = DeclaredPath(address, address, scheme, f"the external path {address} ({error})")
         declared.setdefault(path.folder, path)
@@ -273,7 +279,7 @@ class ExternalPaths:
 
     def _find_own(self, folder: str) -> str | None:
         """Return how a folder overlaps this table or a table of its warehouse, or None if it does not."""
-        found = find_overlap(folder, self.root)
+        found = find_overlap(unify_scheme(folder), unify_scheme(self.root))
         if found is None and not place_of(folder):
             try:
                 found = find_overlap(os.path.realpath(folder), os.path.realpath(self.root))
@@ -321,7 +327,7 @@ class ExternalPaths:
             self._checked_at = time.monotonic()
 
     def _checked_folder(self, recorded: str) -> str:
-        if {".", ".."} & {*recorded.split("/"), *unquote(recorded).split("/")} or "\x00" in recorded:
+        if _leads_upwards(recorded) or "\x00" in recorded:
             raise CorruptFile(recorded, "an external path with '.' or '..', or a character that no path has")
         if not recorded.startswith("/") and _ADDRESS.fullmatch(recorded) is None:
             raise CorruptFile(recorded, "an external path that is no absolute path and no address")

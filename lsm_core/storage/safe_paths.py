@@ -13,6 +13,8 @@ from lsm_core.errors import CorruptFile, InvalidData
 # A lone surrogate cannot be encoded, so no store can use a name that contains one.
 _BAD = re.compile("[\x00-\x1f\x7f/\\\\%\ud800-\udfff]")
 _MAX_NAME_BYTES = 255
+_SAME_STORE = {"s3a": "s3", "cosn": "cos", "abfss": "abfs"}
+_SCHEME_ALIAS = re.compile(f"^({'|'.join(_SAME_STORE)})(?=://)")
 _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^/]+(?=/|$)")
 
 
@@ -50,6 +52,11 @@ def place_of(path: str) -> str:
     """Return the store of a file's address, as in ``s3://bucket``, or "" for a local path."""
     match = _PLACE.match(path)
     return match.group() if match else ""
+
+
+def unify_scheme(path: str) -> str:
+    """Return a path with one scheme for each kind of store: ``s3`` for ``s3a``, ``cos`` for ``cosn``."""
+    return _SCHEME_ALIAS.sub(lambda match: _SAME_STORE[match[0]], path)
 
 
 def check_name(name: str, table: str = "", subject: str = "file name") -> str:

@@ -13,7 +13,7 @@ from lsm_core.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW
 from lsm_core.metadata.external_paths import ExternalPaths, entropy_folders, find_overlap, murmur3, paimon_address
 from lsm_core.metadata.store import TableStore
-from lsm_core.options import EXTERNAL_ROOTS, find_root, parse_external_roots
+from lsm_core.options import EXTERNAL_ROOTS, TableOptions, find_root, parse_external_roots
 from lsm_core.options.operator import ALLOWED_PLACES
 from tests.metadata.tables import make_store
 
@@ -217,6 +217,23 @@ def test_a_path_of_tables_is_never_an_external_path(
     assert not (tmp_path / "wh" / "db.db" / "other").exists()
     assert find_overlap("/wh/external/t", "/wh/db.db/t") is None
     assert find_overlap("/wh2/db.db/t", "/wh/db.db/t") is None
+
+
+@pytest.mark.parametrize("place", ["ext/%2e%2e/b", "ext/./b", "ext/../b", "ext/..%2fb"])
+def test_a_path_that_no_reader_accepts_takes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv(EXTERNAL_ROOTS, f"{tmp_path}:rw")
+    store = table_at(tmp_path, **{_PATHS: f"file:{tmp_path}/{place}", _STRATEGY: "round-robin"})
+    with pytest.raises(UnsupportedFeature, match=r"'\.' or '\.\.'"):
+        store.new_data_file(EMPTY_ROW, 0, "g.parquet")
+
+
+def test_another_scheme_of_the_store_hides_no_table() -> None:
+    options = TableOptions({_PATHS: "s3a://b/wh/db.db/other", _STRATEGY: "round-robin"}, "db.t", stored=True)
+    external = ExternalPaths("db.t", "s3://b/wh/db.db/t", options, parse_external_roots("s3a://b:rw,s3://b:rw"))
+    assert "inside database db" in str(external.describe_refusal("s3a://b/wh/db.db/other", writing=True))
+    assert external.describe_refusal("s3a://b/ext", writing=True) is None
 
 
 def test_nothing_is_written_or_deleted_in_another_tables_folder(

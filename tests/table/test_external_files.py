@@ -335,10 +335,10 @@ def test_a_drop_deletes_no_file_of_a_foreign_name(tmp_path: Path, caplog: pytest
     wanted = [*map(str, mine), *(path for path in files_in(tmp_path / "ext" / "db.victim") if "/data-" in path)]
     store, snapshot = table.store, table.latest_snapshot()
     entries = manifests.live_entries(store, snapshot)
-    entries = pa.concat_tables([entries.slice(0, 1)] * (len(wanted) + 1))
+    entries = pa.concat_tables([entries.slice(0, 1)] * (len(wanted) + 2))
     for column, values in (
-        ("file_name", ["../../notes.txt", *(Path(path).name for path in wanted)]),
-        ("external_path", [f"file:{path}" for path in (mine[0], *wanted)]),
+        ("file_name", ["../../notes.txt", "x", *(Path(path).name for path in wanted)]),
+        ("external_path", [f"file:{path}" for path in (mine[0], tmp_path / "ext" / ".." / "x", *wanted)]),
     ):
         at = entries.schema.get_field_index(column)
         entries = entries.set_column(at, entries.schema.field(at), pa.array(values))

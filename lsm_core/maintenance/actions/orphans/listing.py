@@ -19,7 +19,7 @@ from lsm_core.maintenance.file_allowlist import BUCKET, EXTERNAL, HISTORY, METAD
 from lsm_core.metadata.store import TableStore, list_schema_ids, load_schema
 from lsm_core.options import EXTERNAL_ROOTS
 from lsm_core.progress import advance, stage
-from lsm_core.storage import FileIO, FileStatus, file_io_for, place_of, same_place
+from lsm_core.storage import FileIO, FileStatus, file_io_for, place_of, same_place, unify_scheme
 
 FILES: Final = pa.schema(
     [
@@ -32,8 +32,6 @@ FILES: Final = pa.schema(
 )
 _BATCH: Final = 1 << 16
 _ENTROPY: Final = re.compile(r"/bucket-(?:postpone|-?[0-9]+)(?:(?:/[01]{4}){1,3}|(?:/[01]{4}){3}/[01]{8})$")
-_SCHEME_ALIAS: Final = re.compile("(s3a|cosn|abfss)(?=://)")
-_SAME_STORE: Final = {"s3a": "s3", "cosn": "cos", "abfss": "abfs"}
 _UNKNOWN_FOLDER: Final = "a directory of an unknown name"
 
 
@@ -346,6 +344,6 @@ def _overlap(left: str, right: str) -> bool:
     """Return whether one folder contains the other, regardless of symbolic links and of aliases of schemes."""
     if not place_of(left) and not place_of(right) and "\x00" not in left + right:
         left, right = os.path.realpath(left), os.path.realpath(right)
-    left, right = (_SCHEME_ALIAS.sub(lambda match: _SAME_STORE[match[1]], place) for place in (left, right))
+    left, right = unify_scheme(left), unify_scheme(right)
     pair = sorted((left.rstrip("/") + "/", right.rstrip("/") + "/"), key=len)
     return any(longer.startswith(shorter) for shorter, longer in pairwise(pair))
