@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -110,6 +111,7 @@ HIVE_SCHEME = "hive:"
 HIVE_PREFIXES = ("hive.metastore.", "metastore.")
 """Prefixes of options that are settings of Hive's client."""
 _METASTORES = ("filesystem", "jdbc", "rest", "hive")
+_TABLE_TYPES = ("managed", "external")
 _LOCKING = ("jdbc", "hive")
 """Metastores with locks, which their catalogs may take."""
 _NOT_SECRET = ("token.provider", "data-token.enabled")
@@ -130,6 +132,8 @@ _VARIABLES = {
     "s3.session.token": "AWS_SESSION_TOKEN",
 }
 """Environment variables that replace options which are secrets, by option in lower case."""
+_NEXT_OPTION = re.compile(r",\s*([\w.-]+)=")
+"""Begin of another option in the value of one."""
 _SECRET_HEADERS = ("cookie", "credential", "api-key", "apikey")
 
 
@@ -157,6 +161,7 @@ class CatalogOptions:
                 variable = _VARIABLES.get(name.lower(), "")
                 advice = f"; set {variable} instead" if variable else ""
                 raise InvalidOption(name, "***", f"secrets from the environment only{advice}")
+            _refuse_joined(name, value)
             if name in CATALOG_REGISTRY:
                 self._values[name] = parse_value(CATALOG_REGISTRY[name], value)
             elif not name.startswith((TABLE_DEFAULT_PREFIX, HEADER_PREFIX, *HIVE_PREFIXES)):
@@ -165,6 +170,10 @@ class CatalogOptions:
         parse_external_roots(self.external_roots, EXTERNAL_ROOTS_OPTION)
         if self.metastore not in _METASTORES:
             raise InvalidOption("metastore", self.metastore, ", ".join(_METASTORES))
+        if self.metastore == "rest" and self.get("lock.enabled"):
+            _LOG.warning("catalog option 'lock.enabled' has no effect: the catalog server orders all commits")
+        if str(self.get("table.type")).strip().lower() not in _TABLE_TYPES:
+            raise InvalidOption("table.type", self.get("table.type"), ", ".join(_TABLE_TYPES))
 
     @property
     def raw(self) -> Mapping[str, str]:
@@ -226,6 +235,8 @@ class CatalogOptions:
         enabled = self.get("lock.enabled")
         if not (always and own if enabled is None else enabled):
             return lock_options
+        if self.metastore == "rest":  # Java's catalog takes no lock either
+            return lock_options
         lock_type = str(self.get("lock.type") or own).lower()
         if lock_type not in _LOCKING or (own and lock_type != own):
             expected = f"{own or 'jdbc'}, with the address in 'uri'; for a single table use dredge.lock"
@@ -258,6 +269,13 @@ class CatalogOptions:
         """Options for new tables (``table-default.*``, without the prefix)."""
         start = len(TABLE_DEFAULT_PREFIX)
         return {k[start:]: v for k, v in self._raw.items() if k.startswith(TABLE_DEFAULT_PREFIX)}
+
+
+def _refuse_joined(name: str, value: str) -> None:
+    """Raise InvalidOption, without the value, if it holds more options behind a comma, some of which may be secret."""
+    for key in _NEXT_OPTION.findall(value):
+        if key in CATALOG_REGISTRY or any(word in key.lower() for word in _SECRETS):
+            raise InvalidOption(name, "***", "one value; options are not separated by commas")
 
 
 def warehouse_options(warehouse: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -128,6 +128,23 @@ def test_a_catalog_takes_no_secrets_and_knows_table_defaults() -> None:
     assert options.get("lock-acquire-timeout") == 60_000
     with pytest.raises(InvalidOption, match="metastore"):
         CatalogOptions({"metastore": "glue"})
+    with pytest.raises(InvalidOption, match="managed, external"):
+        CatalogOptions({"metastore": "hive", "table.type": "extern"})
+    assert CatalogOptions({"metastore": "hive", "table.type": " External "}).get("table.type")
+
+
+@pytest.mark.parametrize("text", ["house,token=hunter2", "house, s3.secret-key=hunter2", "house,uri=http://hunter2"])
+def test_options_that_commas_join_are_refused_without_their_text(text: str) -> None:
+    with pytest.raises(InvalidOption, match="commas") as caught:
+        CatalogOptions({"metastore": "rest", "warehouse": text})
+    assert "hunter2" not in str(caught.value)
+    CatalogOptions({"metastore": "hive", "uri": "thrift://a:1,thrift://b:2", "warehouse": "/data/day=1,hour=2"})
+
+
+def test_a_catalog_server_needs_no_lock(caplog: pytest.LogCaptureFixture) -> None:
+    options = CatalogOptions({"metastore": "rest", "uri": "http://h", "lock.enabled": "true"})
+    assert options.locking(always=True) == {}
+    assert "'lock.enabled' has no effect" in caplog.text
 
 
 @pytest.mark.parametrize(("text", "value"), [("false", False), (" TRUE ", True), ("0", 0), ("1", 1)])
