@@ -50,6 +50,8 @@ _LOG = logging.getLogger(__name__)
 _AHEAD_SECONDS: Final = 60.0
 _KEEP_FILES, _NO_CASCADE = False, False
 _ALL: Final = -1
+_TYPES: Final = "types incompatible"
+_COLUMN_TYPES: Final = "hive.metastore.disallow.incompatible.col.type.changes"
 _BAD_NAME: Final = "is not a valid"
 _TAG_PARTITIONS: Final = "metastore.tag-to-partition"
 
@@ -379,7 +381,9 @@ class HiveMetastore:
             file_io.delete(stores.schema_path(table.path, after.id, branch))
             if isinstance(error, MetastoreFailed):
                 raise
-            raise InvalidSchema(f"table {name}: the Hive metastore refuses the change: {error.message}") from error
+            hint = f"; the metastore's setting {_COLUMN_TYPES} = false allows it" if _TYPES in error.message else ""
+            reason = f"the Hive metastore refuses the change: {error.message}{hint}"
+            raise InvalidSchema(f"table {name}: {reason}") from error
         return True
 
     def remove_table(self, name: TableName) -> None:

@@ -56,6 +56,7 @@ class HiveDouble:
         calls: methods of all calls that arrived.
         unknown: methods that the server does not know.
         refused: methods that answer with MetaException.
+        refusal: text of these answers.
     """
 
     warehouse: str
@@ -67,6 +68,7 @@ class HiveDouble:
     calls: list[str] = field(default_factory=list)
     unknown: set[str] = field(default_factory=lambda: {"get_catalogs"})
     refused: set[str] = field(default_factory=set)
+    refusal: str = "refused by the test"
     connections: int = 0
 
     def __post_init__(self) -> None:
@@ -176,7 +178,7 @@ class _Refusing:
 
     def __getattr__(self, method: str) -> object:
         if method in self._store.refused:
-            raise ttypes.MetaException("refused by the test")
+            raise ttypes.MetaException(self._store.refusal)
         return getattr(self._handler, method)
 
 

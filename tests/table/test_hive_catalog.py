@@ -559,7 +559,13 @@ def test_a_refused_table_leaves_no_files(catalog: Catalog, double: HiveDouble) -
     double.refused = {"alter_table_with_environment_context"}
     with pytest.raises(InvalidSchema, match="refused by the test"):
         catalog.alter_table("shop.t", [SchemaChange.add_column("w", "INT")])
+    double.refusal = "The following columns have types incompatible with the existing columns : w"
+    with pytest.raises(InvalidSchema, match=r"disallow\.incompatible\.col\.type\.changes = false"):
+        catalog.alter_table("shop.t", [SchemaChange.add_column("w", "INT")])
     assert catalog.table("shop.t").schema.field_names == ("v",)
+    double.refused, double.refusal = {"create_table"}, "ünï is not a valid object name"
+    with pytest.raises(MetastoreFailed, match="ASCII letters"):
+        _append(catalog, "shop.ünï")
 
 
 def test_an_unknown_outcome_deletes_nothing(catalog: Catalog, double: HiveDouble) -> None:
