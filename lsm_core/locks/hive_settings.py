@@ -123,11 +123,6 @@ def hive_settings(options: Mapping[str, str], environment: Mapping[str, str] | N
     )
 
 
-def is_hive_option(name: str) -> bool:
-    """Return whether a catalog option is a setting of Hive that Dredge reads or refuses."""
-    return _short_name(name) is not None
-
-
 def parse_addresses(uris: str) -> tuple[tuple[str, int], ...]:
     """Return the pairs (host, port) of a list of addresses. Raises InvalidOption."""
     addresses = []

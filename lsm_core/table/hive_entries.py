@@ -184,13 +184,6 @@ def renamed_table(entry: Table, database: str, table: str) -> Table:
     return entry
 
 
-def moved_table(entry: Table, location: str, *, in_properties: bool) -> Table:
-    """Return the entry of a table with another location."""
-    entry = copy.deepcopy(entry)
-    _set_location(entry, location, in_properties=in_properties)
-    return entry
-
-
 def change_context(*, cascade: bool, skips_statistics: bool) -> EnvironmentContext:
     """Return the context of a change: partitions follow the columns, and statistics may stay."""
     properties = {"DO_NOT_UPDATE_STATS": "true" if skips_statistics else "false"}

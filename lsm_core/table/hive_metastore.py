@@ -24,7 +24,6 @@ from lsm_core.errors import (
     CorruptFile,
     DatabaseExists,
     DatabaseNotFound,
-    DredgeError,
     InvalidSchema,
     MetastoreFailed,
     StorageRefused,
@@ -43,6 +42,7 @@ from lsm_core.storage import FileIO, file_io_for, inside_really, is_link, place_
 from lsm_core.table import hive_entries as entries
 from lsm_core.table.hive_partitions import HivePartitions
 from lsm_core.table.locations import checked_folder, folder_text
+from lsm_core.table.metastore import ChangeUnknown, send_change
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
 
@@ -86,10 +86,6 @@ class HiveRules:
     sync: bool = True
     cascade: bool = True
     skips_statistics: bool = False
-
-
-class _OutcomeUnknown(MetastoreFailed):
-    """A call was sent whose outcome is unknown, so nothing may be undone."""
 
 
 class HiveMetastore:
@@ -328,7 +324,7 @@ class HiveMetastore:
             return False
         try:
             created = self._enter(name, entry, path)
-        except _OutcomeUnknown:
+        except ChangeUnknown:
             raise
         except MetastoreFailed:
             if written:
@@ -375,7 +371,7 @@ class HiveMetastore:
             return True
         try:
             self._alter_entry(name, entry)
-        except _OutcomeUnknown:
+        except ChangeUnknown:
             raise
         except (HiveRefusal, MetastoreFailed) as error:
             file_io.delete(stores.schema_path(table.path, after.id, branch))
@@ -818,35 +814,12 @@ class HiveMetastore:
         Raises:
             MetastoreFailed: the metastore refused, or the outcome stays unknown.
         """
-        for attempt in (1, 2):
-            try:
-                send()
-            except HiveRefusal as refusal:
-                if attempt == 2 and _happened(has_happened):  # the first call arrived late
-                    return
-                if refusable:
-                    raise
-                raise self._failed(refusal) from refusal
-            except CallUnknown as error:
-                try:
-                    if has_happened():
-                        return
-                except DredgeError as failure:
-                    reason = (
-                        f"the outcome of the {description} is unknown ({error}), and cannot be looked up: {failure}"
-                    )
-                    raise _OutcomeUnknown(self._client.address, reason) from failure
-                if attempt == 1:
-                    continue
-                raise _OutcomeUnknown(self._client.address, f"the {description} failed twice ({error})") from error
-            return
-
-
-def _happened(has_happened: Callable[[], bool]) -> bool:
-    try:
-        return has_happened()
-    except DredgeError:
-        return False
+        try:
+            send_change(send, has_happened, description, self._client.address, refusal=HiveRefusal, lost=CallUnknown)
+        except HiveRefusal as refusal:
+            if refusable:
+                raise
+            raise self._failed(refusal) from refusal
 
 
 def _is_inside(path: str, folder: str) -> bool:

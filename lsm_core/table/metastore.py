@@ -6,15 +6,72 @@ Source: Paimon `FileSystemCatalog`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from lsm_core.errors import CorruptFile, StorageRefused
+from lsm_core.errors import CorruptFile, DredgeError, MetastoreFailed, StorageRefused
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import store
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
+
+
+class ChangeUnknown(MetastoreFailed):
+    """The outcome of a change in a catalog server or metastore is unknown; nothing that it may need is deleted."""
+
+
+def send_change(
+    send: Callable[[], None],
+    has_happened: Callable[[], bool],
+    description: str,
+    address: str,
+    *,
+    refusal: type[Exception],
+    lost: type[Exception],
+) -> None:
+    """Send a request that changes something; a lost answer is looked up, and the request is sent once more.
+
+    Args:
+        send: sends the request.
+        has_happened: returns whether the server carried the request out.
+        description: what the request does, for the error.
+        address: address of the server, without secrets.
+        refusal: error of ``send`` if the server refused; it is raised as it is.
+        lost: error of ``send`` if the request was sent and its answer is missing.
+
+    Raises:
+        ChangeUnknown: the outcome stays unknown.
+    """
+    try:
+        send()
+        return
+    except lost as error:
+        if _look_up(has_happened, description, address, error):
+            return
+    try:
+        send()
+    except refusal:
+        if not _has_surely_happened(has_happened):  # else the first request arrived late
+            raise
+    except lost as error:
+        if not _look_up(has_happened, description, address, error):
+            raise ChangeUnknown(address, f"the {description} failed twice ({error})") from error
+
+
+def _look_up(has_happened: Callable[[], bool], description: str, address: str, error: Exception) -> bool:
+    try:
+        return has_happened()
+    except DredgeError as failure:
+        reason = f"the outcome of the {description} is unknown ({error}), and cannot be looked up: {failure}"
+        raise ChangeUnknown(address, reason) from failure
+
+
+def _has_surely_happened(has_happened: Callable[[], bool]) -> bool:
+    try:
+        return has_happened()
+    except DredgeError:
+        return False
 
 
 class FolderMetastore:

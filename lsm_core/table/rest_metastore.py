@@ -35,6 +35,7 @@ from lsm_core.storage import FileIO, file_io_for, place_of
 from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
 from lsm_core.table.locations import checked_folder
+from lsm_core.table.metastore import send_change
 from lsm_core.table.names import TableName, checked_database
 from lsm_core.table.rest_client import RestClient, ServerRefusal
 from lsm_core.table.rest_keys import ServedKeys
@@ -466,24 +467,12 @@ class RestMetastore:
         Raises:
             MetastoreFailed: the server refused, or the outcome stays unknown.
         """
-        for attempt in (1, 2):
-            try:
-                send()
-            except ServerRefusal as refusal:
-                raise self._failed(refusal) from refusal
-            except OutcomeUnknown as error:
-                try:
-                    if has_happened():
-                        return
-                except DredgeError as failure:
-                    reason = (
-                        f"the outcome of the {description} is unknown ({error}), and cannot be looked up: {failure}"
-                    )
-                    raise MetastoreFailed(self._client.address, reason) from failure
-                if attempt == 1:
-                    continue
-                raise MetastoreFailed(self._client.address, f"the {description} failed twice ({error})") from error
-            return
+        try:
+            send_change(
+                send, has_happened, description, self._client.address, refusal=ServerRefusal, lost=OutcomeUnknown
+            )
+        except ServerRefusal as refusal:
+            raise self._failed(refusal) from refusal
 
 
 class RestPublisher:

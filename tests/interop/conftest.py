@@ -35,7 +35,7 @@ def java_session() -> Iterator[JavaPaimon]:
 
 
 @pytest.fixture(scope="session")
-def java_of() -> Iterator[Callable[[str], JavaPaimon]]:
+def java_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], JavaPaimon]]:
     """Yield a function that returns the JVM of a version of Java Paimon, or skips the test without that version.
 
     A JVM takes seconds to start and to get warm, so files that need one run in one process (`TOGETHER`) and share it.
@@ -43,6 +43,9 @@ def java_of() -> Iterator[Callable[[str], JavaPaimon]]:
     running: dict[str, JavaPaimon] = {}
 
     def start(version: str) -> JavaPaimon:
+        if version == peer_module().DEFAULT_VERSION:
+            session: JavaPaimon = request.getfixturevalue("java_session")
+            return session
         if version not in running:
             try:
                 running[version] = JavaPaimon(version)

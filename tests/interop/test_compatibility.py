@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,9 @@ PAGE = compatibility.PAGE.read_text("utf-8")
 @pytest.fixture(
     scope="module", params=["1.4.2", *(pytest.param(v, marks=pytest.mark.soak) for v in ("2.0.0", "2.1-SNAPSHOT"))]
 )
-def java(request: pytest.FixtureRequest) -> JavaPaimon:
+def java(request: pytest.FixtureRequest, java_of: Callable[[str], JavaPaimon]) -> JavaPaimon:
     """The running JVM of one version."""
-    if request.param == "1.4.2":
-        peer: JavaPaimon = request.getfixturevalue("java_session")
-    else:
-        peer = request.getfixturevalue("java_of")(request.param)
-    return peer
+    return java_of(request.param)
 
 
 @pytest.mark.paimon_java

@@ -8,7 +8,7 @@ one's seed; a failure names its seed and the steps.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tests.interop.iceberg_lives import (
     random_rows,
     types_of,
 )
-from tests.support.peers import IcebergReaders, IcebergSpark, JavaPaimon, java_paimon, peer_module
+from tests.support.peers import IcebergReaders, IcebergSpark, JavaPaimon, java_paimon
 
 pytestmark = pytest.mark.paimon_java
 LIVES = int(os.environ.get("DREDGE_ICEBERG_LIVES", "60"))
@@ -64,24 +64,6 @@ def test_readers_see_what_java_compacted(storage: str, tmp_path: Path, java: Jav
 # -- random lives ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def start_java() -> Iterator[Callable[[str], JavaPaimon]]:
-    """Yield a function that returns the JVM of a version; it is started once per module."""
-    running: dict[str, JavaPaimon] = {}
-
-    def start(version: str) -> JavaPaimon:
-        if version not in running:
-            try:
-                running[version] = JavaPaimon(version)
-            except peer_module().PeerMissing as error:
-                pytest.skip(f"NOT TESTED: Java Paimon {version}: {error}")
-        return running[version]
-
-    yield start
-    for peer in running.values():
-        peer.close()
-
-
 def live_all(seeds: range, version: str, warehouse: Path, java: Java, readers: IcebergReaders, *writers: str) -> None:
     """Live the lives of the seeds; all are tried before a failure is raised."""
     Catalog(str(warehouse)).create_database("db", ignore_if_exists=True)
@@ -109,10 +91,10 @@ def test_random_tables_at_every_step(
     writers: tuple[str, ...],
     version: str,
     tmp_path: Path,
-    start_java: Callable[[str], JavaPaimon],
+    java_of: Callable[[str], JavaPaimon],
     iceberg: IcebergReaders,
 ) -> None:
-    peer = start_java(version)
+    peer = java_of(version)
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:
         return dict(peer.call(op, warehouse=str(tmp_path), **arguments))
@@ -144,9 +126,9 @@ def numbered_rows(count: int, text: str) -> list[dict[str, Any]]:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_spark_applies_javas_deletion_vectors_and_the_others_refuse_them(
-    tmp_path: Path, start_java: Callable[[str], JavaPaimon], iceberg: IcebergReaders, iceberg_spark: IcebergSpark
+    tmp_path: Path, java_of: Callable[[str], JavaPaimon], iceberg: IcebergReaders, iceberg_spark: IcebergSpark
 ) -> None:
-    java = start_java("2.1-SNAPSHOT")
+    java = java_of("2.1-SNAPSHOT")
 
     def call(op: str, **arguments: Any) -> dict[str, Any]:
         return dict(java.call(op, warehouse=str(tmp_path), **arguments))

@@ -132,13 +132,10 @@ def test_no_golden_table_is_called_damaged(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["session", *(pytest.param(v, marks=pytest.mark.soak) for v in VERSIONS[1:])])
-def java(request: pytest.FixtureRequest) -> JavaPaimon:
+def java(request: pytest.FixtureRequest, java_of: Callable[[str], JavaPaimon]) -> JavaPaimon:
     """The running JVM of one version; "session" is that of other tests."""
-    if request.param == "session":
-        peer: JavaPaimon = request.getfixturevalue("java_session")
-    else:
-        peer = request.getfixturevalue("java_of")(request.param)
-    return peer
+    version = peer_module().DEFAULT_VERSION if request.param == "session" else request.param
+    return java_of(version)
 
 
 def _live(kind: Kind, java: Callable[..., Any], outside: Path) -> bool:
