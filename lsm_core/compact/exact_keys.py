@@ -234,9 +234,9 @@ class _Search:
                 groups.append(([file], before))
             before = after
         last = before
-        saved = [sum(file.row_count for file in files) for files, _ in groups]
-        wanted = sorted(range(len(groups)), key=lambda at: -saved[at])[: _MOST_RANGES - 1]
-        kept = {at for at in wanted if saved[at] >= least_rows}
+        kept_rows = [sum(file.row_count for file in files) for files, _ in groups]
+        largest = sorted(range(len(groups)), key=lambda at: -kept_rows[at])[: _MOST_RANGES - 1]
+        kept = {at for at in largest if kept_rows[at] >= least_rows}
         names: list[str] = []
         cuts: list[bytes] = []
         first: _Key | None = None

@@ -129,8 +129,8 @@ def entry_names(store: TableStore) -> list[tuple[str, str]]:
         raise InvalidOption(TABLE, f"{table:.200}", f"a table name of {accepted}", store.name)
     names = [name.strip() for name in databases.split(";")]
     if len(names) > _MOST_DATABASES or not all(_NAME.fullmatch(name) for name in names):
-        wanted = f"at most {_MOST_DATABASES} database names of {accepted}, separated by semicolons"
-        raise InvalidOption(DATABASE, f"{databases:.200}", wanted, store.name)
+        expectation = f"at most {_MOST_DATABASES} database names of {accepted}, separated by semicolons"
+        raise InvalidOption(DATABASE, f"{databases:.200}", expectation, store.name)
     return [(name.lower(), table.lower()) for name in dict.fromkeys(names)]
 
 
@@ -183,8 +183,8 @@ def _address_of_files(folders: dict[str, str], name: str) -> str:
     try:
         return hive_settings(folders).address
     except InvalidOption as error:
-        wanted = "the address of a Hive metastore, here, in the catalog, or in the hive-site.xml of HIVE_CONF_DIR"
-        raise InvalidOption(URI, "", f"{wanted} ({error})", name) from error
+        expectation = "the address of a Hive metastore, here, in the catalog, or in the hive-site.xml of HIVE_CONF_DIR"
+        raise InvalidOption(URI, "", f"{expectation} ({error})", name) from error
 
 
 @dataclass(frozen=True)

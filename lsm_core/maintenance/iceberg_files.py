@@ -39,8 +39,8 @@ def iceberg_names(store: TableStore, searched: pa.Array) -> Iterator[tuple[int, 
     own = OwnFiles.of(store)
     names = one_array(searched, pa.string())
     kinds = pa.array(own.names.kinds(Place.ICEBERG, names)) if own.iceberg and len(names) else pa.array([], pa.int8())
-    wanted = names.filter(pc.equal(kinds, KINDS.index(FileKind.ICEBERG))) if len(kinds) else names.slice(0, 0)
-    if not len(wanted):
+    iceberg_names = names.filter(pc.equal(kinds, KINDS.index(FileKind.ICEBERG))) if len(kinds) else names.slice(0, 0)
+    if not len(iceberg_names):
         return
     for relative in own.iceberg:
         folder = relative if is_absolute(relative) else f"{store.root}/{relative}"
@@ -56,7 +56,7 @@ def iceberg_names(store: TableStore, searched: pa.Array) -> Iterator[tuple[int, 
             parts = [pa.array(lists, pa.string())]
             parts += [_names_in(store, f"{folder}/{name}") for name in lists]
             named = pa.concat_arrays(parts)
-            yield version, named.filter(pc.is_in(named, value_set=wanted)).to_pylist()
+            yield version, named.filter(pc.is_in(named, value_set=iceberg_names)).to_pylist()
 
 
 def outside_folder(store: TableStore) -> str | None:

@@ -279,19 +279,19 @@ class ExternalPaths:
 
     def _find_own(self, folder: str) -> str | None:
         """Return how a folder overlaps this table or a table of its warehouse, or None if it does not."""
-        found = find_overlap(unify_scheme(folder), unify_scheme(self.root))
-        if found is None and not place_of(folder):
+        overlap = find_overlap(unify_scheme(folder), unify_scheme(self.root))
+        if overlap is None and not place_of(folder):
             try:
-                found = find_overlap(os.path.realpath(folder), os.path.realpath(self.root))
+                overlap = find_overlap(os.path.realpath(folder), os.path.realpath(self.root))
             except ValueError:  # a NUL inside
                 return "is no path"
-        return found
+        return overlap
 
     @property
     def deletable_folders(self) -> list[str]:
         """Declared external paths in which the operator allows deletions; those of other tables are refused later."""
-        found = ((path.folder, self.permission(path.folder)) for path in self.declared if not path.refusal)
-        return [folder for folder, root in found if root is not None and root.writable]
+        permissions = ((path.folder, self.permission(path.folder)) for path in self.declared if not path.refusal)
+        return [folder for folder, root in permissions if root is not None and root.writable]
 
     # -- recorded paths --------------------------------------------------------------------------------------------
 

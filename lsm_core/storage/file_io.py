@@ -132,6 +132,22 @@ def delete_files(file_io: FileIO, paths: Sequence[str]) -> Iterator[Deleted]:
             yield error
 
 
+class WriteOnly:
+    """What every output file answers to Python's io consumers: it can only be written."""
+
+    def writable(self) -> bool:
+        """Return True: this is a sink for Python's io consumers."""
+        return True
+
+    def readable(self) -> bool:
+        """Return False."""
+        return False
+
+    def seekable(self) -> bool:
+        """Return False."""
+        return False
+
+
 @runtime_checkable
 class DeletesMany(Protocol):
     """Interface of a FileIO whose store can delete many files with one request."""

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.options.catalog_options import HADOOP_CONF, STORAGE_OPTIONS
 from lsm_core.storage import file_io
-from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee, require_size
+from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee, WriteOnly, require_size
 from lsm_core.storage.forks import ForkGuard
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
@@ -340,7 +340,7 @@ class HdfsFileIO:
             return True
 
 
-class HdfsOutputFile:
+class HdfsOutputFile(WriteOnly):
     """A new file in HDFS, written in pieces of a mebibyte; other readers may see its beginning before ``close``."""
 
     def __init__(self, client: Any, name: str, path: str) -> None:
@@ -356,18 +356,6 @@ class HdfsOutputFile:
     def closed(self) -> bool:
         """Whether the file no longer accepts data."""
         return self._closed
-
-    def writable(self) -> bool:
-        """Return True: this is a sink for Python's io consumers."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def write(self, data: Buffer) -> int:
         """Append ``data``."""

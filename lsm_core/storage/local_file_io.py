@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile, StorageFull, StorageRefused, UnsupportedFeature
 from lsm_core.storage import file_io
-from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee, require_size
+from lsm_core.storage.file_io import Buffer, FileStatus, Guarantee, WriteOnly, require_size
 from lsm_core.storage.safe_paths import PathBelow
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -67,7 +67,7 @@ def _refusals(path: str, verb: str) -> Iterator[None]:
         raise
 
 
-class LocalOutputFile:
+class LocalOutputFile(WriteOnly):
     """Output stream to a new local file, which must not exist yet."""
 
     def __init__(self, path: str, sync: bool = False) -> None:
@@ -84,18 +84,6 @@ class LocalOutputFile:
     def closed(self) -> bool:
         """Whether the file no longer accepts data."""
         return self._file.closed
-
-    def writable(self) -> bool:
-        """Return True: this is a sink for Python's io consumers."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def write(self, data: Buffer) -> int:
         """Append ``data``."""

@@ -31,7 +31,7 @@ from obstore.store import from_url
 from lsm_core.errors import CorruptFile, StorageRefused, UnsupportedFeature, is_panic
 from lsm_core.options.catalog_options import EXCLUSIVE_CREATE, S3_ENDPOINT, STORAGE_OPTIONS
 from lsm_core.storage import file_io
-from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, require_size
+from lsm_core.storage.file_io import Buffer, Deleted, FileStatus, Guarantee, WriteOnly, require_size
 from lsm_core.storage.forks import ForkGuard
 from lsm_core.storage.remote_input import RemoteFile
 from lsm_core.storage.safe_paths import place_of
@@ -476,7 +476,7 @@ class ObjectStoreFileIO:
         raise UnsupportedFeature(f"renaming in an object store, where files can only be copied and deleted ({src})")
 
 
-class ObjectOutputFile:
+class ObjectOutputFile(WriteOnly):
     """A new object: buffered in memory up to `PART_BYTES`, then sent in parts; visible only after ``close``.
 
     A small object is put with one request that fails if the name exists. For a large object, the name is only checked
@@ -494,18 +494,6 @@ class ObjectOutputFile:
     def closed(self) -> bool:
         """Whether the file no longer accepts data."""
         return self._closed
-
-    def writable(self) -> bool:
-        """Return True: this is a sink for Python's io consumers."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def write(self, data: Buffer) -> int:
         """Append ``data``."""

@@ -627,8 +627,8 @@ class HiveMetastore:
         def applied() -> bool:
             present = self._entry(name)
             columns = [column.name for column in present.sd.cols or []] == [column.name for column in entry.sd.cols]
-            wanted = entries.parameters_of(entry)
-            return columns and all(entries.parameters_of(present).get(key) == text for key, text in wanted.items())
+            parameters = entries.parameters_of(entry)
+            return columns and all(entries.parameters_of(present).get(key) == text for key, text in parameters.items())
 
         self._change(alter, applied, f"change of table {name}", refusable=True)
 

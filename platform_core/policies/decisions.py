@@ -964,12 +964,12 @@ def decide_iceberg_lag(table: str, state: PartitionHealth, policy: Policy, now_m
     limit, since = policy.iceberg_lag_ms, state.iceberg_since_ms
     if limit is None or since is None or now_ms - since <= limit:
         return None
-    lag, wanted = (now_ms - since) // MINUTE_MS, limit // MINUTE_MS
+    lag, limit_minutes = (now_ms - since) // MINUTE_MS, limit // MINUTE_MS
     text = (
         f"Iceberg readers miss {count_text(state.iceberg_rows, 'stored row')} committed since {utc_text(since)} UTC: "
-        f"{lag} min > {wanted} min ({policy.origin('iceberg_lag')}): full compaction"
+        f"{lag} min > {limit_minutes} min ({policy.origin('iceberg_lag')}): full compaction"
     )
-    return Decision(table, state.text, DecisionOutcome.RUN, Reason.ICEBERG_LAG, text, lag, wanted, full=True)
+    return Decision(table, state.text, DecisionOutcome.RUN, Reason.ICEBERG_LAG, text, lag, limit_minutes, full=True)
 
 
 def decide_small_files(table: str, state: PartitionHealth) -> Decision:

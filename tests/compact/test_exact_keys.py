@@ -104,9 +104,9 @@ def test_only_files_with_a_key_of_others_are_rewritten(layered: Table) -> None:
     report = layered.compact(full=True)
     assert report.files_in == 3
     assert report.files_kept == len(before) - 2
-    found = layered.to_arrow().sort_by("k")
-    assert found["k"].to_pylist() == [1, *range(100, 900), 2000]
-    assert [row["k"] for row in found.to_pylist() if row["v"] == 7] == [1, 150, 500, 2000]
+    rows_left = layered.to_arrow().sort_by("k")
+    assert rows_left["k"].to_pylist() == [1, *range(100, 900), 2000]
+    assert [row["k"] for row in rows_left.to_pylist() if row["v"] == 7] == [1, 150, 500, 2000]
 
 
 def test_without_the_option_all_are_rewritten(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_parts_and_pieces_together_cut_between_kept_files(layered: Table, monkey
     (result,) = run_tasks_locally(store, [task], judge, threads=3)
     assert result.report.files_kept == len(parts[0].untouched or ())
     Committer(store).commit([result.message])
-    found = layered.refresh().to_arrow().sort_by("k")
-    assert found["k"].to_pylist() == [1, *range(100, 900), 2000]
-    assert sum(row["v"] == 7 for row in found.to_pylist()) == 104
+    rows_left = layered.refresh().to_arrow().sort_by("k")
+    assert rows_left["k"].to_pylist() == [1, *range(100, 900), 2000]
+    assert sum(row["v"] == 7 for row in rows_left.to_pylist()) == 104
     assert all(check.passed for check in layered.check())
 
 

@@ -131,7 +131,7 @@ def test_pieces_of_a_bucket_mark_what_the_whole_would(tmp_path: Path) -> None:
         assert not done.message.own_index_files()
         results.append(BucketResult.from_bytes(done.to_bytes()))
     whole = run_bucket_task(table.store, task, ReferenceJudge())
-    joined = join(table.store, pieces, results)
+    result_of_pieces = join(table.store, pieces, results)
     first, two = (
         {
             place.data_file: indexes.read_vector(table.store, places[place.data_file]).positions().tolist()
@@ -139,7 +139,7 @@ def test_pieces_of_a_bucket_mark_what_the_whole_would(tmp_path: Path) -> None:
             for places in [indexes.deletion_files(table.store, task.partition, 0, [file])]
             for place in file.deletion_vectors or ()
         }
-        for result in (joined, whole)
+        for result in (result_of_pieces, whole)
     )
     assert first == two
     assert sum(map(len, first.values())) == 50_000

@@ -302,9 +302,9 @@ def test_upgrades_stay_with_the_first_piece(tmp_path: Path) -> None:
     assert upgraded[0] > 0
     assert upgraded[1] == 0
     before = read(store).sort_by("k")
-    joined = join(store, pieces, results)
-    assert joined.report.files_upgraded == upgraded[0]
-    Committer(store).commit([joined.message])
+    result = join(store, pieces, results)
+    assert result.report.files_upgraded == upgraded[0]
+    Committer(store).commit([result.message])
     assert read(store).sort_by("k").equals(before)
 
 
@@ -320,9 +320,9 @@ def test_a_minor_unit_in_pieces_keeps_deletes(tmp_path: Path) -> None:
     before = read(store).sort_by("k")
     bound = encode_row([222], store.schema.trimmed_key_types)
     pieces = pieces_at(task, [bound])
-    joined = join(store, pieces, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
-    assert sum(file.delete_row_count or 0 for file in joined.message.compact_after) == 200
-    Committer(store).commit([joined.message])
+    result = join(store, pieces, [run_bucket_task(store, piece, ReferenceJudge()) for piece in pieces])
+    assert sum(file.delete_row_count or 0 for file in result.message.compact_after) == 200
+    Committer(store).commit([result.message])
     assert read(store).sort_by("k").equals(before)
 
 

@@ -64,8 +64,8 @@ def records(path: Path) -> list[dict[str, Any]]:
 def listed_manifests(folder: Path, snapshot_id: int | None = None) -> list[dict[str, Any]]:
     """Return the rows of the manifest list of a snapshot; None for the current one."""
     metadata = metadata_of(folder)
-    wanted = metadata["current-snapshot-id"] if snapshot_id is None else snapshot_id
-    (entry,) = [entry for entry in metadata["snapshots"] if entry["snapshot-id"] == wanted]
+    chosen_id = metadata["current-snapshot-id"] if snapshot_id is None else snapshot_id
+    (entry,) = [entry for entry in metadata["snapshots"] if entry["snapshot-id"] == chosen_id]
     return records(folder / Path(entry["manifest-list"]).name)
 
 

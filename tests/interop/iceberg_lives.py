@@ -520,9 +520,9 @@ class IcebergLife:
         value = self.random.choice(chosen)
         condition = f"{column} == {literal(value, version.types[column])}"
         read = self.readers.read(self.folder, snapshot_id=snapshot_id, condition=condition)
-        found = iceberg_rows(read, version.types)
+        filtered_rows = iceberg_rows(read, version.types)
         expected = [row for row in rows if json.loads(row)[column] == value]
-        assert found == expected, f"pyiceberg with {condition}: " + difference(found, expected)
+        assert filtered_rows == expected, f"pyiceberg with {condition}: " + difference(filtered_rows, expected)
 
     def _check_history(self, state: dict[str, Any]) -> None:
         """Check that the metadata was extended: a rebuild has no older snapshots, and other manifest lists."""

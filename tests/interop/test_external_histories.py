@@ -90,8 +90,8 @@ class History:
         self.note(f"create {options}")
         self.write("java")
 
-    def java(self, op: str, **given: Any) -> dict[str, Any]:
-        return dict(self.peer.call(op, **{"warehouse": str(self.folder / "wh"), "table": "db.t", **given}))
+    def java(self, op: str, **arguments: Any) -> dict[str, Any]:
+        return dict(self.peer.call(op, **{"warehouse": str(self.folder / "wh"), "table": "db.t", **arguments}))
 
     def note(self, step: str) -> None:
         self.steps.append(step)
@@ -224,12 +224,12 @@ def test_entropy_folders_are_those_of_java(java: JavaPaimon, tmp_path: Path) -> 
         "data-file.external-paths": f"file://{tmp_path}/ext",
         "data-file.external-paths.strategy": "entropy-inject",
     }
-    given = {"warehouse": str(tmp_path / "wh"), "table": "db.t"}
+    place = {"warehouse": str(tmp_path / "wh"), "table": "db.t"}
     java.call(
-        "create", **given, schema={"fields": _FIELDS, "partitionKeys": ["p"], "primaryKeys": [], "options": options}
+        "create", **place, schema={"fields": _FIELDS, "partitionKeys": ["p"], "primaryKeys": [], "options": options}
     )
     for number in range(4):
-        java.call("write", **given, rows=[{"p": "x", "k": number, "v": 1}], compact="none")
+        java.call("write", **place, rows=[{"p": "x", "k": number, "v": 1}], compact="none")
     paths = catalog.table("db.t$files").to_arrow()["file_path"].to_pylist()
     assert len(paths) == 4
     for path in paths:

@@ -761,8 +761,8 @@ def test_keys_of_a_table_come_from_the_server(house: Catalog, server: RestServer
     ends = SystemClock().now_ms() + 7_200_000 * 2
     keys = "fs.oss.accessKeyId=id fs.oss.accessKeySecret=hidden fs.oss.securityToken=session fs.oss.endpoint=evil"
     server.tell(f"data-token db.t {ends} {keys}")
-    given = source.keys()
-    assert (given.access_key, given.secret_key, given.session_token) == ("id", "hidden", "session")
-    assert source.keys() is given and "hidden" not in repr(given)
+    store_keys = source.keys()
+    assert (store_keys.access_key, store_keys.secret_key, store_keys.session_token) == ("id", "hidden", "session")
+    assert source.keys() is store_keys and "hidden" not in repr(store_keys)
     with pytest.raises(TableNotFound):
         ServedKeys(house._metastore._client, "db", "gone", "1", "oss").keys()

@@ -22,8 +22,8 @@ _PATHS, _STRATEGY = "data-file.external-paths", "data-file.external-paths.strate
 
 def table_at(tmp_path: Path, **options: str) -> TableStore:
     """A table at `wh/db.db/t` with external paths `ext/a` and `ext/b`."""
-    given = {_PATHS: f"file://{tmp_path}/ext/a,file:{tmp_path}/ext/b/", **options}
-    return make_store(tmp_path / "wh" / "db.db" / "t", options=given)
+    settings = {_PATHS: f"file://{tmp_path}/ext/a,file:{tmp_path}/ext/b/", **options}
+    return make_store(tmp_path / "wh" / "db.db" / "t", options=settings)
 
 
 # -- permissions ---------------------------------------------------------------------------------------------------------

@@ -99,9 +99,11 @@ def test_readers_that_fail_or_lag_far_behind_are_an_alert(
     condition: IcebergCondition, hours: float, policy: Policy, text: str
 ) -> None:
     lag = IcebergLag("shop.t", IcebergView(condition, "/w/metadata", 5, 4), NOW - int(hours * HOUR_MS), 7, 700, 1)
-    found = find_iceberg_lag("shop.t", lag, policy, NOW)
-    assert len(found) == bool(text)
-    assert all(text in item.line() and item.line().startswith("shop.t: warn (Iceberg readers lag): ") for item in found)
+    findings = find_iceberg_lag("shop.t", lag, policy, NOW)
+    assert len(findings) == bool(text)
+    assert all(
+        text in item.line() and item.line().startswith("shop.t: warn (Iceberg readers lag): ") for item in findings
+    )
     assert find_iceberg_lag("shop.t", None, policy, NOW) == []
 
 

@@ -222,11 +222,11 @@ class _Handler:
 
     def get_table_names_by_filter(self, database: str, condition: str, most: int) -> list[str]:
         key, value = condition.removeprefix("hive_filter_field_params__").split(" = ")
-        wanted = value.strip('"')
+        text = value.strip('"')
         return [
             name
             for (owner, name), table in self._store.tables.items()
-            if owner == database and (table.parameters or {}).get(key) == wanted
+            if owner == database and (table.parameters or {}).get(key) == text
         ]
 
     def get_table_req(self, request: ttypes.GetTableRequest) -> ttypes.GetTableResult:

@@ -53,7 +53,7 @@ def create(tmp_path: Path, kind: str, name: str = "db.t", **more: str) -> Table:
         [pa.field("p", pa.string(), nullable=False), pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())]
     )
     places = f"file:{tmp_path}/ext/{name}/a,file:{tmp_path}/ext/{name}/b"
-    given = {
+    settings = {
         **options,
         "data-file.external-paths": places,
         "data-file.external-paths.strategy": _STRATEGIES[kind],
@@ -61,7 +61,7 @@ def create(tmp_path: Path, kind: str, name: str = "db.t", **more: str) -> Table:
         "data-file.external-paths.specific-fs": "file",
         **more,
     }
-    return warehouse(tmp_path).create_table(name, Schema(fields, keys, ["p"], given))
+    return warehouse(tmp_path).create_table(name, Schema(fields, keys, ["p"], settings))
 
 
 def fill(table: Table, commits: int = 3) -> None:
@@ -332,13 +332,13 @@ def test_a_drop_deletes_no_file_of_a_foreign_name(tmp_path: Path, caplog: pytest
     mine = [tmp_path / "ext" / "p=c" / "bucket-0" / "id_rsa", tmp_path / "ext" / "notes.txt"]
     for path in mine:
         path.write_text("x")
-    wanted = [*map(str, mine), *(path for path in files_in(tmp_path / "ext" / "db.victim") if "/data-" in path)]
+    victims = [*map(str, mine), *(path for path in files_in(tmp_path / "ext" / "db.victim") if "/data-" in path)]
     store, snapshot = table.store, table.latest_snapshot()
     entries = manifests.live_entries(store, snapshot)
-    entries = pa.concat_tables([entries.slice(0, 1)] * (len(wanted) + 2))
+    entries = pa.concat_tables([entries.slice(0, 1)] * (len(victims) + 2))
     for column, values in (
-        ("file_name", ["../../notes.txt", "x", *(Path(path).name for path in wanted)]),
-        ("external_path", [f"file:{path}" for path in (mine[0], tmp_path / "ext" / ".." / "x", *wanted)]),
+        ("file_name", ["../../notes.txt", "x", *(Path(path).name for path in victims)]),
+        ("external_path", [f"file:{path}" for path in (mine[0], tmp_path / "ext" / ".." / "x", *victims)]),
     ):
         at = entries.schema.get_field_index(column)
         entries = entries.set_column(at, entries.schema.field(at), pa.array(values))
@@ -386,12 +386,12 @@ def test_external_paths_in_an_object_store(s3: S3Server) -> None:
     options = {**s3.options, "dredge.external-roots": f"{place}:rw"}
     catalog = Catalog(f"{s3.bucket()}/house", options, clock=FixedClock(NOW))
     catalog.create_database("db")
-    given = {
+    settings = {
         "bucket": "-1",
         "data-file.external-paths": place,
         "data-file.external-paths.strategy": "entropy-inject",
     }
-    table = catalog.create_table("db.t", Schema(pa.schema([("k", pa.int64())]), options=given))
+    table = catalog.create_table("db.t", Schema(pa.schema([("k", pa.int64())]), options=settings))
     for number in range(3):
         table.write(pa.table({"k": [number]}))
     table.compact(full=True)
@@ -404,7 +404,11 @@ def test_external_paths_in_an_object_store(s3: S3Server) -> None:
     assert content(table) == [(0,), (1,), (2,)]
     with pytest.raises(UnsupportedFeature, match=EXTERNAL_ROOTS):
         Catalog(catalog.root, s3.options).table("db.t").to_arrow()
-    local = {**given, "data-file.external-paths": "file:///tmp/ext", "data-file.external-paths.strategy": "round-robin"}
+    local = {
+        **settings,
+        "data-file.external-paths": "file:///tmp/ext",
+        "data-file.external-paths.strategy": "round-robin",
+    }
     with pytest.raises(UnsupportedFeature, match="another kind of storage"):
         catalog.create_table("db.u", Schema(pa.schema([("k", pa.int64())]), options=local))
     catalog.drop_table("db.t")

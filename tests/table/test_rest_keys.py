@@ -226,8 +226,8 @@ def test_names_of_keys_that_servers_send(script: Script, scheme: str, settings: 
     others = {"fs.oss.accessKeyId": "x", "fs.oss.accessKeySecret": "x", "s3.access.key": "x", "s3.secret.key": "x"}
     token = {**(others if len(settings) == 2 else {}), **settings, "fs.gs.access.key": "x", "s3": "z"}
     script.answers(**TOKENS, token={"token": token, "expiresAtMillis": now_ms() + HOUR_MS})
-    found = ServedKeys(RestClient(script.url, "house"), "db", "t", "1", scheme).keys()
-    assert (found.access_key, found.secret_key, found.session_token) == ("i", "s", "t" if len(settings) == 3 else None)
+    keys = ServedKeys(RestClient(script.url, "house"), "db", "t", "1", scheme).keys()
+    assert (keys.access_key, keys.secret_key, keys.session_token) == ("i", "s", "t" if len(settings) == 3 else None)
     with pytest.raises(MetastoreFailed, match="no keys of gs"):
         ServedKeys(RestClient(script.url, "house"), "db", "t", "1", "gs").keys()
 
