@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import pyarrow as pa
 
-from lsm_core.storage.file_io import Buffer, Deleted, FileIO, FileStatus, Guarantee, OutputFile
+from lsm_core.storage.file_io import Buffer, Deleted, FileIO, FileStatus, Guarantee, OutputFile, WriteOnly
 
 Mode = Literal["before", "after"]
 T = TypeVar("T")
@@ -157,7 +157,7 @@ class FaultyStore(FaultyFileIO):
             yield from [fault] * len(paths)
 
 
-class FaultyOutputFile:
+class FaultyOutputFile(WriteOnly):
     """Output file that counts writes and its close as steps; aborting never fails, because it follows a failure."""
 
     def __init__(self, owner: FaultyFileIO, inner: OutputFile, path: str) -> None:
@@ -167,18 +167,6 @@ class FaultyOutputFile:
     def closed(self) -> bool:
         """Whether the inner file no longer accepts data."""
         return self._inner.closed
-
-    def writable(self) -> bool:
-        """Return True: this is a sink for Python's io consumers."""
-        return True
-
-    def readable(self) -> bool:
-        """Return False."""
-        return False
-
-    def seekable(self) -> bool:
-        """Return False."""
-        return False
 
     def write(self, data: Buffer) -> int:
         """Append ``data`` and return its length in bytes; counts as the step ``write``."""

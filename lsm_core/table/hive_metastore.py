@@ -42,8 +42,8 @@ from lsm_core.storage import FileIO, file_io_for, inside_really, is_link, place_
 from lsm_core.table import hive_entries as entries
 from lsm_core.table.hive_partitions import HivePartitions
 from lsm_core.table.locations import checked_folder, folder_text
-from lsm_core.table.metastore import ChangeUnknown, send_change
-from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
+from lsm_core.table.metastore import ChangeUnknown, is_served_name, send_change
+from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database, checked_table
 from lsm_core.table.schema_change import SchemaChange
 
 _LOG = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class HiveMetastore:
     def databases(self) -> list[str]:
         """Return the names of all databases, sorted; unsafe names are left out, with a warning in the log."""
         names = self._ask("get_all_databases")
-        return sorted({name for name in self._texts(names, "databases") if _fits(name, checked_database)})
+        return sorted({name for name in self._texts(names, "databases") if is_served_name(name, checked_database)})
 
     def has_database(self, name: str) -> bool:
         """Return whether the metastore lists a database."""
@@ -199,7 +199,7 @@ class HiveMetastore:
     def tables(self, database: str) -> list[str]:
         """Return the names of the Paimon tables of a database, sorted; unsafe names are left out, with a warning."""
         names = self._paimon_names(database)
-        return sorted({name for name in names if "$" not in name and _fits(name, _checked_table)})
+        return sorted({name for name in names if "$" not in name and is_served_name(name, checked_table)})
 
     def other_tables(self, database: str) -> dict[str, str]:
         """Return the kind of each entry of a database that is no Paimon table, by its name."""
@@ -852,17 +852,3 @@ def _require_lower_case(name: str, subject: str) -> None:
         raise InvalidSchema(
             f"{subject} cannot be in a Hive metastore, which stores names in lower case: '{name.lower()}'"
         )
-
-
-def _checked_table(name: str) -> None:
-    TableName.parse(f"d.{name}")
-
-
-def _fits(name: str, check: Callable[[str], object]) -> bool:
-    """Return whether ``check`` accepts a name from the metastore; log a warning if not."""
-    try:
-        check(name)
-    except InvalidSchema as error:
-        _LOG.warning("left out of the catalog: %s", error)
-        return False
-    return True

@@ -5,16 +5,19 @@ Source: Paimon `FileSystemCatalog`.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from lsm_core.errors import CorruptFile, DredgeError, MetastoreFailed, StorageRefused
+from lsm_core.errors import CorruptFile, DredgeError, InvalidSchema, MetastoreFailed, StorageRefused
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import store
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
 from lsm_core.table.schema_change import SchemaChange
+
+_LOG = logging.getLogger(__name__)
 
 
 class ChangeUnknown(MetastoreFailed):
@@ -72,6 +75,21 @@ def _has_surely_happened(has_happened: Callable[[], bool]) -> bool:
         return has_happened()
     except DredgeError:
         return False
+
+
+def is_served_name(name: str, check: Callable[[str], object]) -> bool:
+    """Return whether a name from a server is one that paths may have; log a warning if not.
+
+    Args:
+        name: the name.
+        check: function that raises InvalidSchema for a bad name.
+    """
+    try:
+        check(name)
+    except InvalidSchema as error:
+        _LOG.warning("left out of the catalog: %s", error)
+        return False
+    return True
 
 
 class FolderMetastore:

@@ -91,6 +91,11 @@ def checked_new(name: TableName) -> TableName:
     return name
 
 
+def checked_table(name: str) -> str:
+    """Return the name of a table without its database. Raises InvalidSchema for a bad name."""
+    return TableName.parse(f"d.{name}").table
+
+
 def checked_database(name: str) -> str:
     """Return a database name after checking that it can be part of a path. Raises InvalidSchema."""
     if not isinstance(name, str) or "." in name or "$" in name:

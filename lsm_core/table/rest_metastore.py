@@ -35,8 +35,8 @@ from lsm_core.storage import FileIO, file_io_for, place_of
 from lsm_core.table.altering import as_type
 from lsm_core.table.column_path import as_row, split_path
 from lsm_core.table.locations import checked_folder
-from lsm_core.table.metastore import send_change
-from lsm_core.table.names import TableName, checked_database
+from lsm_core.table.metastore import is_served_name, send_change
+from lsm_core.table.names import TableName, checked_database, checked_table
 from lsm_core.table.rest_client import RestClient, ServerRefusal
 from lsm_core.table.rest_keys import ServedKeys
 from lsm_core.table.schema_change import Move, SchemaChange
@@ -103,7 +103,9 @@ class RestMetastore:
     def databases(self) -> list[str]:
         """Return the names of all databases, sorted; unsafe names are left out, with a warning in the log."""
         try:
-            return sorted(name for name in self._names("databases", _DATABASES) if _fits(name, checked_database))
+            return sorted(
+                name for name in self._names("databases", _DATABASES) if is_served_name(name, checked_database)
+            )
         except ServerRefusal as refusal:
             raise self._failed(refusal) from refusal
 
@@ -153,7 +155,7 @@ class RestMetastore:
             if refusal.status == _NOT_FOUND:
                 raise DatabaseNotFound(f"database {database} is not in {self.root}") from refusal
             raise self._failed(refusal) from refusal
-        return sorted({name for name in names if "$" not in name and _fits(name, _checked_table)})
+        return sorted({name for name in names if "$" not in name and is_served_name(name, checked_table)})
 
     def other_tables(self, database: str) -> dict[str, str]:
         """Return no names: a listing has tables only."""
@@ -669,18 +671,3 @@ def _object_name(table: str, branch: str) -> str:
 
 def _body(members: Mapping[str, Any]) -> bytes:
     return json.dumps(members, ensure_ascii=False).encode()
-
-
-def _checked_table(name: str) -> None:
-    """Check the name of a table without its database. Raises InvalidSchema."""
-    TableName.parse(f"d.{name}")
-
-
-def _fits(name: str, check: Callable[[str], object]) -> bool:
-    """Return whether ``check`` accepts a name from the server; log a warning if not."""
-    try:
-        check(name)
-    except InvalidSchema as error:
-        _LOG.warning("left out of the catalog: %s", error)
-        return False
-    return True
