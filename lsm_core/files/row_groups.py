@@ -1,0 +1,303 @@
+"""Row groups of Parquet files as bytes: where they are in a file, and whether a file may contain them with others.
+
+A row group can be copied to another file without decoding if only its position changes. So files are refused whose
+footers have fields that may contain further positions, or whose columns are encrypted or in files of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.files.formats import thrift
+from lsm_core.files.formats.guard import open_checked, quietly_close
+from lsm_core.files.formats.parquet_footer import TAIL_BYTES, Footer, parse_footer, stored_footer
+from lsm_core.files.formats.thrift_fields import Fields, nested, number_of, split_struct, split_structs
+from lsm_core.storage import FileIO
+
+# Field ids of the structs in parquet.thrift.
+VERSION, SCHEMA, ROWS, GROUPS, PROPERTIES, CREATED_BY, ORDERS = range(1, 8)
+GROUP_COLUMNS, GROUP_BYTES, GROUP_ROWS, GROUP_SORTING, GROUP_AT, GROUP_STORED, ORDINAL = range(1, 8)
+CHUNK_AT, CHUNK_META, OFFSETS_AT, OFFSETS_BYTES, BOUNDS_AT, BOUNDS_BYTES = range(2, 8)
+STORED_BYTES, DATA_AT, INDEX_PAGE_AT, DICTIONARY_AT, STATISTICS, BLOOM_AT, BLOOM_BYTES = 7, 9, 10, 11, 12, 14, 15
+_FOOTER_FIELDS: Final = frozenset(range(VERSION, ORDERS + 1))
+_GROUP_FIELDS: Final = frozenset(range(GROUP_COLUMNS, ORDINAL + 1))
+_CHUNK_FIELDS: Final = frozenset(range(CHUNK_AT, BOUNDS_BYTES + 1))
+_META_FIELDS: Final = frozenset(range(1, 18))
+_MAGIC_BYTES: Final = 4
+_MOST_INDEX_BYTES: Final = 1 << 26
+"""Largest page index of a column chunk."""
+_SAME: Final = {
+    VERSION: "version",
+    SCHEMA: "schema",
+    PROPERTIES: "key-value metadata",
+    CREATED_BY: "writer",
+    ORDERS: "column orders",
+}
+"""Fields of a footer that must be equal in all files whose row groups are joined."""
+
+
+class Span(NamedTuple):
+    """Range of bytes of a file.
+
+    Attributes:
+        start: position of the first byte.
+        end: position after the last byte.
+    """
+
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.start
+
+
+class ChunkParts(NamedTuple):
+    """Parts of a column chunk, with the fields that contain their positions.
+
+    Attributes:
+        fields: encoded fields of the ColumnChunk.
+        meta: encoded fields of its ColumnMetaData.
+        pages: the chunk's pages.
+        bloom: its Bloom filter, or None.
+        bounds: its ColumnIndex, or None.
+        offsets: its OffsetIndex, or None.
+    """
+
+    fields: Fields
+    meta: Fields
+    pages: Span
+    bloom: Span | None
+    bounds: Span | None
+    offsets: Span | None
+
+
+class GroupParts(NamedTuple):
+    """Parts of a row group.
+
+    Attributes:
+        fields: encoded fields of the RowGroup.
+        chunks: parts of its column chunks.
+        pages: pages of all chunks.
+        rows: number of rows.
+    """
+
+    fields: Fields
+    chunks: list[ChunkParts]
+    pages: Span
+    rows: int
+
+
+class _UnknownLayout(ValueError):
+    """A valid footer whose row groups are not copied; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class StoredGroups:
+    """Row groups of one Parquet file, checked to be inside the file.
+
+    Attributes:
+        path: path of the file.
+        footer_at: position of the footer, before which all parts of row groups end.
+        footer: the checked footer.
+        refusal: reason why no row group of the file is copied, or "".
+        pages: pages of each row group; empty if ``refusal`` is set.
+        heads: encoded fields of the footer that all joined files must have in common.
+        encoded: encoded RowGroup structs.
+    """
+
+    path: str
+    footer_at: int
+    footer: Footer
+    refusal: str
+    pages: tuple[Span, ...]
+    heads: Fields
+    encoded: tuple[bytes, ...]
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Rows of each row group."""
+        return [group.rows for group in self.footer.groups]
+
+    def parts(self, number: int) -> GroupParts:
+        """Return the parts of a row group.
+
+        Raises:
+            UnsupportedFeature: row groups of this file are not copied.
+        """
+        if self.refusal:
+            raise UnsupportedFeature(f"copies of row groups of {self.path}: {self.refusal}")
+        return _parts(self.encoded[number], self.footer_at)
+
+
+def can_join(first: StoredGroups, second: StoredGroups) -> bool:
+    """Return whether one file may contain row groups of both files."""
+    return not join_refusal(first, second)
+
+
+def join_refusal(first: StoredGroups, second: StoredGroups) -> str:
+    """Return the reason why no file may contain row groups of both files, or ""."""
+    if first.refusal or second.refusal:
+        return first.refusal or second.refusal
+    for number, name in _SAME.items():
+        if first.heads.get(number) != second.heads.get(number):
+            return f"{first.path} and {second.path} differ in {name}"
+    return ""
+
+
+def open_groups(file_io: FileIO, path: str, *, size: int | None = None) -> StoredGroups:
+    """Return the row groups of a Parquet file; only its footer is read.
+
+    Args:
+        file_io: file system of the file.
+        path: path of the file.
+        size: expected bytes; None if unknown.
+
+    Raises:
+        CorruptFile: the file is missing, damaged, or not of ``size`` bytes.
+    """
+    with open_checked(file_io, path, "Parquet", size) as source:
+        groups = read_groups(source, path)
+    quietly_close(source)
+    return groups
+
+
+def read_groups(source: Any, path: str) -> StoredGroups:
+    """Return the row groups of an open Parquet file; only its footer is read.
+
+    Args:
+        source: the open file.
+        path: path of the file, for errors.
+
+    Raises:
+        CorruptFile: the footer is not valid.
+    """
+    try:
+        data = stored_footer(source, path)
+        footer = parse_footer(data, path, source.size())
+    except UnsupportedFeature as error:
+        return StoredGroups(path, 0, Footer(0, (), [], {}), str(error), (), {}, ())
+    return split_footer(data, path, footer, source.size() - TAIL_BYTES - len(data))
+
+
+def split_footer(data: bytes, path: str, footer: Footer, footer_at: int) -> StoredGroups:
+    """Return the row groups of a footer.
+
+    Args:
+        data: the encoded footer.
+        path: path of the file, for errors.
+        footer: the same footer, checked.
+        footer_at: position of the footer in the file.
+
+    Raises:
+        CorruptFile: parts of a row group are outside the file, or overlap.
+    """
+    try:
+        fields, _ = split_struct(data)
+        encoded = tuple(split_structs(nested(fields, GROUPS, thrift.LIST)))
+        heads = {number: fields[number] for number in _SAME if number in fields}
+        unknown = sorted(fields.keys() - _FOOTER_FIELDS)
+        if unknown:
+            raise _UnknownLayout(f"its footer has field {unknown[0]}")
+        pages = tuple(_parts(group, footer_at).pages for group in encoded)
+        ends = sorted(span for span in pages if span.size)
+        if any(before.end > after.start for before, after in pairwise(ends)):
+            raise ValueError("row groups that overlap")
+    except _UnknownLayout as reason:
+        return StoredGroups(path, footer_at, footer, str(reason), (), heads, encoded)
+    except (ValueError, IndexError) as error:
+        raise CorruptFile(path, f"not a readable Parquet file: its footer is broken ({error})") from error
+    return StoredGroups(path, footer_at, footer, "", pages, heads, encoded)
+
+
+def _parts(encoded: bytes, footer_at: int) -> GroupParts:
+    """Split and check an encoded RowGroup.
+
+    Args:
+        encoded: the encoded struct.
+        footer_at: position of the footer, before which all parts must end.
+
+    Raises:
+        ValueError: a part is outside the file, or parts overlap.
+    """
+    fields, _ = split_struct(encoded)
+    _refuse_unknown(fields, _GROUP_FIELDS, "a row group")
+    chunks = [_chunk(chunk, footer_at) for chunk in split_structs(nested(fields, GROUP_COLUMNS, thrift.LIST))]
+    spans = sorted(chunk.pages for chunk in chunks if chunk.pages.size)
+    for before, after in pairwise(spans):
+        if before.end > after.start:
+            raise ValueError("column chunks that overlap")
+        if before.end < after.start:
+            raise _UnknownLayout("there are other bytes between the columns of a row group")
+    pages = Span(spans[0].start, spans[-1].end) if spans else Span(_MAGIC_BYTES, _MAGIC_BYTES)
+    return GroupParts(fields, chunks, pages, _count(fields, GROUP_ROWS))
+
+
+def _chunk(encoded: bytes, footer_at: int) -> ChunkParts:
+    """Split and check an encoded ColumnChunk whose parts must end before byte ``footer_at``."""
+    fields, _ = split_struct(encoded)
+    _refuse_unknown(fields, _CHUNK_FIELDS, "a column")
+    meta, _ = split_struct(nested(fields, CHUNK_META, thrift.STRUCT))
+    _refuse_unknown(meta, _META_FIELDS, "the metadata of a column")
+    size, start = _count(meta, STORED_BYTES), _count(meta, DATA_AT)
+    for number in (DICTIONARY_AT, INDEX_PAGE_AT):
+        other = number_of(meta, number)
+        if other is not None and other > 0:
+            start = min(start, other)
+    pages = _inside(start, size, footer_at) if size else Span(_MAGIC_BYTES, _MAGIC_BYTES)
+    for number in (DATA_AT, DICTIONARY_AT, INDEX_PAGE_AT):
+        position = number_of(meta, number)
+        if position and size and not pages.start <= position < pages.end:
+            raise ValueError(f"a page at byte {position} outside of its column chunk")
+    bloom_at, bloom_size = number_of(meta, BLOOM_AT), number_of(meta, BLOOM_BYTES, thrift.I32)
+    if bloom_at is not None and bloom_size is None:
+        raise _UnknownLayout("a Bloom filter of unknown size")
+    bloom = None if bloom_at is None or bloom_size is None else _inside(bloom_at, bloom_size, footer_at)
+    offsets = _index(fields, OFFSETS_AT, OFFSETS_BYTES, footer_at)
+    bounds = _index(fields, BOUNDS_AT, BOUNDS_BYTES, footer_at)
+    return ChunkParts(fields, meta, pages, bloom, bounds, offsets)
+
+
+def _index(fields: Fields, position: int, length: int, footer_at: int) -> Span | None:
+    """Return the bytes of a page index, or None.
+
+    Args:
+        fields: fields of the ColumnChunk.
+        position: id of the field with the position of the index.
+        length: id of the field with the bytes of the index.
+        footer_at: position before which the index must end.
+    """
+    at, size = number_of(fields, position), number_of(fields, length, thrift.I32)
+    if at is None or size is None:
+        if at is not size:
+            raise ValueError("a page index without position or size")
+        return None
+    if size > _MOST_INDEX_BYTES:
+        raise ValueError(f"a page index of {size:,} bytes")
+    return _inside(at, size, footer_at)
+
+
+def _inside(start: int, size: int, footer_at: int) -> Span:
+    """Return a range of bytes; raise ValueError if it is not between the file's magic and its footer."""
+    if size < 0 or not _MAGIC_BYTES <= start <= start + size <= footer_at:
+        raise ValueError(f"{size} bytes at byte {start}, outside of the file")
+    return Span(start, start + size)
+
+
+def _count(fields: Fields, number: int) -> int:
+    """Return the required field ``number``, which must not be negative."""
+    value = number_of(fields, number)
+    if value is None or value < 0:
+        raise ValueError(f"field {number} is {value}")
+    return value
+
+
+def _refuse_unknown(fields: Fields, known: frozenset[int], subject: str) -> None:
+    """Raise _UnknownLayout if there are fields that may contain further positions, or keys of encryption."""
+    unknown = sorted(fields.keys() - known)
+    if unknown:
+        raise _UnknownLayout(f"{subject} has field {unknown[0]}")

@@ -1,0 +1,149 @@
+"""Copies of row groups: the same rows, and only files that fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.files.row_group_copier import RowGroupCopier, require_copied
+from lsm_core.files.row_groups import StoredGroups, can_join, join_refusal, open_groups
+from lsm_core.storage import LocalFileIO
+
+IO = LocalFileIO()
+GROUP = 100
+BLOOM = {"bloom_filter_options": {"k": {"ndv": 100, "fpp": 0.05}}}
+WRITERS: dict[str, dict[str, Any]] = {
+    "plain": {"use_dictionary": False, "compression": "none"},
+    "dictionary": {"compression": "zstd"},
+    "v2": {"data_page_version": "2.0", "compression": "snappy", "column_encoding": {"k": "DELTA_BINARY_PACKED"}},
+    "bloom": {"compression": "lz4", **BLOOM},
+    "gzip": {"compression": "gzip", "write_page_index": False},
+    "brotli": {"compression": "brotli", "use_dictionary": ["s"], "store_schema": False},
+}
+WRITERS["v2"]["use_dictionary"] = ["s"]
+
+
+def rows(seed: int, count: int) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    numbers = np.sort(rng.integers(0, 1 << 40, count))
+    some = rng.random(count) < 0.8
+    return pa.table(
+        {
+            "k": pa.array(numbers),
+            "s": pa.array([f"text {n % 7}" for n in numbers.tolist()], mask=~some),
+            "x": pa.array(rng.random(count), mask=some),
+            "l": pa.array([[n, None] if n % 3 else None for n in numbers.tolist()], pa.list_(pa.int64())),
+            "m": pa.array([[("a", n)] if n % 2 else [] for n in numbers.tolist()], pa.map_(pa.string(), pa.int64())),
+            "r": pa.array(
+                [{"a": n, "b": None} for n in numbers.tolist()], pa.struct({"a": pa.int64(), "b": pa.bool_()})
+            ),
+        }
+    )
+
+
+def write(path: Path, table: pa.Table, **options: Any) -> StoredGroups:
+    options = {"write_page_index": True, "write_page_checksum": True, "data_page_size": 300} | options
+    pq.write_table(table, path, row_group_size=GROUP, write_batch_size=16, **options)
+    return open_groups(IO, str(path))
+
+
+def copy(path: Path, choices: Sequence[tuple[StoredGroups, Sequence[int]]]) -> RowGroupCopier:
+    with IO.open_output(str(path)) as output:
+        copier = RowGroupCopier(output, str(path))
+        for groups, numbers in choices:
+            with IO.open_input(groups.path) as source:
+                copier.copy(source, groups, numbers)
+        copier.close()
+        output.close()
+    return copier
+
+
+def group(table: pa.Table, number: int) -> pa.Table:
+    return table.slice(number * GROUP, GROUP)
+
+
+@pytest.mark.parametrize("options", WRITERS.values(), ids=WRITERS.keys())
+def test_the_copy_has_the_rows_and_the_indexes_of_its_sources(tmp_path: Path, options: dict[str, Any]) -> None:
+    tables = [rows(seed, 350) for seed in (1, 2)]
+    first, second = (write(tmp_path / f"{i}.parquet", table, **options) for i, table in enumerate(tables))
+    path = tmp_path / "copy.parquet"
+    copier = copy(path, [(first, [1, 2]), (second, [3, 0]), (first, [0])])
+    expected = pa.concat_tables(group(tables[i], n) for i, n in ((0, 1), (0, 2), (1, 3), (1, 0), (0, 0)))
+    assert pq.read_table(path, page_checksum_verification=True).equals(expected)
+    require_copied(IO, str(path), copier.copied)
+    metadata, source = pq.read_metadata(path), pq.read_metadata(first.path)
+    assert metadata.schema.equals(source.schema)
+    assert metadata.metadata == source.metadata
+    for leaf in range(metadata.num_columns):
+        copied, original = metadata.row_group(0).column(leaf), source.row_group(1).column(leaf)
+        assert copied.statistics == original.statistics
+        assert copied.has_offset_index == original.has_offset_index == options.get("write_page_index", True)
+        assert (copied.bloom_filter_length is None) == (original.bloom_filter_length is None)
+
+
+def test_a_copy_of_a_copy_is_the_same_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.parquet", rows(3, 350), **BLOOM)
+    copy(tmp_path / "b.parquet", [(source, [0, 1, 2, 3])])
+    copy(tmp_path / "c.parquet", [(open_groups(IO, str(tmp_path / "b.parquet")), [0, 1, 2, 3])])
+    assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(st.integers(1, 250), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=8),
+    st.sampled_from(sorted(WRITERS)),
+)
+def test_any_row_groups_in_any_order(
+    tmp_path: Path, sizes: list[int], picks: list[tuple[int, int]], writer: str
+) -> None:
+    tables = [rows(seed, size) for seed, size in enumerate(sizes)]
+    sources = [write(tmp_path / f"{i}.parquet", table, **WRITERS[writer]) for i, table in enumerate(tables)]
+    chosen = [(i % len(sources), n) for i, n in picks]
+    chosen = [(i, n % len(sources[i].group_rows)) for i, n in chosen]
+    path = tmp_path / "copy.parquet"
+    path.unlink(missing_ok=True)
+    copier = copy(path, [(sources[i], [n]) for i, n in chosen])
+    assert pq.read_table(path).equals(pa.concat_tables(group(tables[i], n) for i, n in chosen))
+    assert copier.rows == sum(sources[i].group_rows[n] for i, n in chosen)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (lambda table: table.rename_columns(["q", *table.column_names[1:]]), "schema"),
+        (lambda table: table.replace_schema_metadata({"a": "b"}), "key-value metadata"),
+        (lambda table: table.drop_columns("s"), "schema"),
+    ],
+)
+def test_files_that_differ_are_not_joined(tmp_path: Path, other: Callable[[pa.Table], pa.Table], reason: str) -> None:
+    table = rows(1, 120)
+    first, second = write(tmp_path / "a.parquet", table), write(tmp_path / "b.parquet", other(table))
+    assert not can_join(first, second)
+    assert reason in join_refusal(first, second)
+    with pytest.raises(UnsupportedFeature, match=reason):
+        copy(tmp_path / "c.parquet", [(first, [0]), (second, [0])])
+    assert not (tmp_path / "c.parquet").exists()
+
+
+def test_changed_bytes_are_found(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.parquet", rows(1, 250))
+    path = tmp_path / "b.parquet"
+    copier = copy(path, [(source, [0, 1])])
+    data = path.read_bytes()
+    for place in (10, len(data) // 2, len(data) - 20):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(CorruptFile, match=r"b\.parquet"):
+            require_copied(IO, str(path), copier.copied)
+    path.write_bytes(data[:-1])
+    with pytest.raises(CorruptFile, match=r"b\.parquet"):
+        require_copied(IO, str(path), copier.copied)
