@@ -23,6 +23,7 @@ from lsm_core.files import open_kv
 from lsm_core.format.binary_row import decode_rows, encode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import KeySpec, key_bytes, normalise_keys
+from lsm_core.merge.key_ranges import rows_by_range
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import Shapes
 from lsm_core.tree import DataFile, TaskPlan
@@ -185,17 +186,11 @@ class _Search:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                keys, start = self._spec.keys(batch), 0
-                gap = bisect_left(highs, keys.scalar(0))
-                while start < batch.num_rows:  # candidates, and the gap after the last one, in key order
-                    end = batch.num_rows if gap == len(lows) else keys.bisect(lows[gap], right=False)
-                    if start < end:
-                        gaps[gap] = _smaller(gaps[gap], self._key_at(batch, start))
-                    start = end
-                    if gap < len(lows):
-                        start = keys.bisect(highs[gap], right=True)
-                        touched[gap] = touched[gap] or start > end
-                        gap += 1
+                for rows in rows_by_range(self._spec.keys(batch), lows, highs):
+                    if rows.gap < rows.start:
+                        gaps[rows.number] = _smaller(gaps[rows.number], self._key_at(batch, rows.gap))
+                    if rows.start < rows.stop:
+                        touched[rows.number] = True
                 if all(touched):
                     return
 
