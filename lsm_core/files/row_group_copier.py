@@ -57,7 +57,7 @@ _BLOCK: Final = 4 << 20
 MOST_GROUPS: Final = 32_767
 """Largest number of row groups of a file: the position of a row group is a 16-bit number."""
 _LOCATIONS: Final = 1
-_LOCATION_AT: Final = 1
+_LOCATION_AT, _LOCATION_BYTES = 1, 2
 
 
 @dataclass(frozen=True)
@@ -305,9 +305,9 @@ def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
         locations = []
         for encoded in split_structs(nested(fields, _LOCATIONS, thrift.LIST)):
             location, _ = split_struct(encoded)
-            position = number_of(location, _LOCATION_AT)
-            if position is None or not pages.start <= position < pages.end:
-                raise ValueError(f"a page at byte {position}")
+            position, size = number_of(location, _LOCATION_AT), number_of(location, _LOCATION_BYTES, thrift.I32)
+            if position is None or size is None or not pages.start <= position < position + size <= pages.end:
+                raise ValueError(f"a page of {size} bytes at byte {position}")
             set_number(location, _LOCATION_AT, position + shift)
             locations.append(join_fields(location))
     except (ValueError, IndexError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,36 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
+from lsm_core.files.formats import thrift
+from lsm_core.files.formats.parquet_footer import stored_footer
+from lsm_core.files.formats.thrift_fields import (
+    Fields,
+    join_fields,
+    join_structs,
+    set_number,
+    split_struct,
+    split_structs,
+)
 from lsm_core.files.row_group_copier import RowGroupCopier, require_copied
-from lsm_core.files.row_groups import StoredGroups, can_join, join_refusal, open_groups
+from lsm_core.files.row_groups import (
+    BLOOM_AT,
+    BOUNDS_BYTES,
+    CHUNK_META,
+    DATA_AT,
+    GROUP_COLUMNS,
+    GROUPS,
+    INDEX_PAGE_AT,
+    OFFSETS_AT,
+    OFFSETS_BYTES,
+    STORED_BYTES,
+    StoredGroups,
+    can_join,
+    join_refusal,
+    open_groups,
+    read_groups,
+)
 from lsm_core.storage import LocalFileIO
+from tests.files.test_parquet_usual import CHANGES, changed, files
 
 IO = LocalFileIO()
 GROUP = 100
@@ -147,3 +176,117 @@ def test_changed_bytes_are_found(tmp_path: Path) -> None:
     path.write_bytes(data[:-1])
     with pytest.raises(CorruptFile, match=r"b\.parquet"):
         require_copied(IO, str(path), copier.copied)
+
+
+def copied_bytes(data: bytes, footer: bytes) -> StoredGroups | str:
+    """What a file with another footer copies: all of its row groups, or how it is refused."""
+    whole = data[: -8 - len(stored_footer(pa.BufferReader(data), "x.parquet"))]
+    whole += footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    source, output = pa.BufferReader(whole), io.BytesIO()
+    try:
+        groups = read_groups(source, "x.parquet")
+        copier = RowGroupCopier(output, "copy.parquet")
+        copier.copy(source, groups, range(len(groups.group_rows)))
+        if groups.group_rows:
+            copier.close()
+    except (CorruptFile, UnsupportedFeature) as error:
+        return type(error).__name__
+    limit = len(whole) - 8 - len(footer)
+    assert all(4 <= span.start <= span.end <= limit for span in groups.pages)
+    assert output.tell() <= 3 * len(whole)
+    return groups
+
+
+@settings(max_examples=int(os.environ.get("DREDGE_GROUP_FOOTERS", "60")), deadline=None)
+@given(st.sampled_from(sorted(files())), CHANGES)
+def test_changed_footers_are_refused_or_stay_inside_the_file(name: str, changes: list[tuple[int, int, str]]) -> None:
+    data = files()[name]
+    copied_bytes(data, changed(stored_footer(pa.BufferReader(data), name), changes))
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_an_unchanged_footer_is_read_and_written_again(name: str) -> None:
+    footer = stored_footer(pa.BufferReader(files()[name]), name)
+    fields, end = split_struct(footer)
+    assert end == len(footer)
+    assert join_fields(fields) == footer
+    assert isinstance(copied_bytes(files()[name], footer), StoredGroups)
+
+
+def changed_footer(data: bytes, change: Callable[[Fields, Fields, Fields, Fields], object]) -> StoredGroups | str:
+    """Copy a file of one row group after a change of (footer, row group, first chunk, its metadata)."""
+    footer, _ = split_struct(stored_footer(pa.BufferReader(data), "x.parquet"))
+    groups = split_structs(footer[GROUPS][1])
+    group, _ = split_struct(groups[0])
+    chunks = split_structs(group[GROUP_COLUMNS][1])
+    chunk, _ = split_struct(chunks[0])
+    meta, _ = split_struct(chunk[CHUNK_META][1])
+    change(footer, group, chunk, meta)
+    if CHUNK_META in chunk:
+        chunk[CHUNK_META] = thrift.STRUCT, join_fields(meta)
+    group[GROUP_COLUMNS] = thrift.LIST, join_structs([join_fields(chunk), *chunks[1:]])
+    footer[GROUPS] = thrift.LIST, join_structs([join_fields(group), *groups[1:]])
+    return copied_bytes(data, join_fields(footer))
+
+
+def put(number: int, value: int, kind: int = thrift.I64) -> Callable[[Fields], None]:
+    return lambda fields: set_number(fields, number, value, kind)
+
+
+TEXT = thrift.BINARY, b"\x01x"
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        (lambda footer, group, chunk, meta: None, None),
+        (lambda footer, group, chunk, meta: footer.update({9: TEXT}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: footer.update({8: (thrift.STRUCT, b"\x00")}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: group.update({8: TEXT}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: chunk.update({1: TEXT}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: chunk.update({8: (thrift.STRUCT, b"\x00")}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: chunk.update({10: TEXT}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: meta.update({30: TEXT}), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: put(BLOOM_AT, 10)(meta), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: put(INDEX_PAGE_AT, 1 << 40)(meta), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(DATA_AT, 1 << 62)(meta), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(STORED_BYTES, 1 << 40)(meta), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(STORED_BYTES, 1)(meta), "UnsupportedFeature"),
+        (lambda footer, group, chunk, meta: put(OFFSETS_AT, -1)(chunk), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(OFFSETS_BYTES, 1 << 30, thrift.I32)(chunk), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(BOUNDS_BYTES, -5, thrift.I32)(chunk), "CorruptFile"),
+        (lambda footer, group, chunk, meta: chunk.pop(OFFSETS_BYTES), "CorruptFile"),
+        (lambda footer, group, chunk, meta: put(OFFSETS_AT, 4)(chunk), "CorruptFile"),
+    ],
+)
+def test_a_changed_field_is_refused(change: Callable[..., object], refusal: str | None) -> None:
+    sink = io.BytesIO()
+    table = pa.table({"k": pa.array(range(500)), "s": ["x"] * 500})
+    pq.write_table(table, sink, write_page_index=True, use_dictionary=["s"])
+    found = changed_footer(sink.getvalue(), change)
+    assert found == refusal if refusal else isinstance(found, StoredGroups)
+
+
+def test_row_groups_that_overlap_are_refused() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"k": pa.array(range(500))}), sink, row_group_size=250)
+    data = sink.getvalue()
+    footer, _ = split_struct(stored_footer(pa.BufferReader(data), "x.parquet"))
+    groups = split_structs(footer[GROUPS][1])
+    footer[GROUPS] = thrift.LIST, join_structs([groups[0], groups[0]])
+    assert copied_bytes(data, join_fields(footer)) == "CorruptFile"
+
+
+def test_a_source_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    groups = write(tmp_path / "a.parquet", rows(1, 120))
+    data = (tmp_path / "a.parquet").read_bytes()
+    with pytest.raises(CorruptFile, match=r"a\.parquet.*ends at byte"):
+        RowGroupCopier(io.BytesIO(), "b.parquet").copy(pa.BufferReader(data[:200]), groups, [0])
+
+
+def test_a_file_that_is_another_size_or_missing_is_refused(tmp_path: Path) -> None:
+    groups = write(tmp_path / "a.parquet", rows(1, 20))
+    with pytest.raises(CorruptFile, match="manifest entry says 7"):
+        open_groups(IO, groups.path, size=7)
+    with pytest.raises(CorruptFile, match="missing"):
+        open_groups(IO, str(tmp_path / "none.parquet"))

@@ -1,0 +1,167 @@
+"""Statistics of stored row groups: those that the writer would have computed for the same rows.
+
+Footers have exact bounds for most types. Floating point numbers (NaN, -0.0) are decoded, and so are columns whose
+bounds or null counts the footer does not have exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lsm_core.arrays import numpy_array, plain_schema
+from lsm_core.files.formats import thrift
+from lsm_core.files.formats.parquet import ParquetSource
+from lsm_core.files.formats.parquet_footer import footer_values
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector, bounds
+from lsm_core.files.formats.thrift_fields import nested, split_struct
+from lsm_core.files.row_groups import CREATED_BY, STATISTICS, StoredGroups
+from lsm_core.format.schema import VALUE_KIND
+from lsm_core.format.stats import ColumnStats, ColumnValues
+from lsm_core.storage import FileIO, Kept
+from lsm_core.types.arrow import refit_table
+
+_EXACT_WRITERS: Final = (b"parquet-cpp-arrow ", b"parquet-mr ")
+"""Writers whose bounds are values of the column, unless the footer says otherwise."""
+_HIGH_EXACT, _LOW_EXACT = 7, 8
+_BATCH_ROWS: Final = 16_384
+
+
+@dataclass(frozen=True)
+class GroupStatistics:
+    """Statistics of some rows of a file.
+
+    Attributes:
+        rows: number of rows.
+        values: bounds and null counts by column; nested columns have none.
+    """
+
+    rows: int
+    values: ColumnValues
+
+
+def merge_statistics(parts: Sequence[GroupStatistics]) -> GroupStatistics:
+    """Return the statistics of rows from those of their parts, which have the same columns.
+
+    Bounds are unknown if a part with values has no bounds. A null count is unknown if that of a part is unknown.
+    """
+    names = parts[0].values if parts else ()
+    merged = {name: _merge([(part.rows, part.values[name]) for part in parts]) for name in names}
+    return GroupStatistics(sum(part.rows for part in parts), merged)
+
+
+def _merge(parts: Sequence[tuple[int, ColumnStats]]) -> ColumnStats:
+    """Return the statistics of a column from (number of rows, statistics) of its parts."""
+    counts = [stats.null_count for _, stats in parts]
+    nulls = None if None in counts else sum(count or 0 for count in counts)
+    bounded = [stats for _, stats in parts if not stats.minimum.null_count and not stats.maximum.null_count]
+    unbounded = sum(stats.null_count != rows for rows, stats in parts) > len(bounded)
+    if not bounded or unbounded:
+        unknown = pa.nulls(1, parts[0][1].minimum.type)
+        return ColumnStats(unknown, unknown, nulls)
+    low = bounds(pa.concat_arrays([stats.minimum for stats in bounded]))[0]
+    high = bounds(pa.concat_arrays([stats.maximum for stats in bounded]))[1]
+    return ColumnStats(low, high, nulls)
+
+
+class GroupStatisticsReader:
+    """Reader of statistics and end keys of the row groups of one file; it decodes only what the footer lacks.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
+
+    def __init__(self, file_io: FileIO, groups: StoredGroups, schema: pa.Schema, kept: Kept | None = None) -> None:
+        """Prepare the reader; the file is opened when values are decoded.
+
+        Args:
+            file_io: file system of the file.
+            groups: row groups of the file.
+            schema: Arrow schema of the file as its writer had it; dictionaries count as their values.
+            kept: cache of footers, or None.
+        """
+        self._file_io, self._groups, self._kept = file_io, groups, kept
+        self._schema = plain_schema(schema)
+        self._source: ParquetSource | None = None
+        writer = groups.heads.get(CREATED_BY, (0, b""))[1]
+        self._known_writer = thrift.Reader(writer).value(thrift.BINARY).startswith(_EXACT_WRITERS) if writer else False
+
+    def statistics(self, number: int) -> GroupStatistics:
+        """Return the statistics of a row group.
+
+        Raises:
+            UnsupportedFeature: row groups of the file are not copied.
+        """
+        footer = self._groups.footer
+        group = footer.groups[number]
+        values = footer_values(footer._replace(rows=group.rows, groups=[group]), self._schema)
+        inexact = set(self._inexact(number, values))
+        counted = [name for name, stats in values.items() if stats.null_count is None and name not in inexact]
+        if inexact or counted:
+            collector = ColumnStatsCollector(inexact, only_nulls=counted, of_bytes=True)
+            for rows in self._decode([*inexact, *counted], number):
+                collector.add(rows)
+            values = {**values, **collector.values()}
+        return GroupStatistics(group.rows, values)
+
+    def end_keys(self, number: int, names: Sequence[str]) -> pa.Table:
+        """Return two rows: the first and the last row of a row group.
+
+        Args:
+            number: index of the row group.
+            names: columns to return.
+        """
+        ends: list[pa.Table] = []
+        for rows in self._decode(names, number):
+            ends = [ends[0] if ends else rows.slice(0, 1), rows.slice(rows.num_rows - 1, 1)]
+        return pa.concat_tables(ends)
+
+    def count_deletes(self, number: int) -> int:
+        """Return the rows of a row group that delete their key (-U and -D, whose kinds are odd)."""
+        stats = self.statistics(number).values.get(VALUE_KIND)
+        if stats is not None and stats.maximum.is_valid()[0].as_py() and stats.maximum[0].as_py() == 0:
+            return 0
+        kinds = (numpy_array(rows.column(VALUE_KIND)) for rows in self._decode([VALUE_KIND], number))
+        return sum(int(np.count_nonzero(part & 1)) for part in kinds)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _inexact(self, number: int, values: ColumnValues) -> Iterator[str]:
+        """Yield the columns whose bounds in the footer are not exact, or not in Java's order."""
+        chunks = self._groups.parts(number).chunks
+        for field in self._schema:
+            leaf = self._groups.footer.single(field.name)
+            if field.name not in values or leaf is None:
+                continue
+            if pa.types.is_floating(field.type):
+                yield field.name
+            elif not pa.types.is_timestamp(field.type) or field.type.unit != "ns":  # Java has no bounds of these
+                meta = chunks[leaf].meta
+                stored = split_struct(nested(meta, STATISTICS, thrift.STRUCT))[0] if STATISTICS in meta else {}
+                shortened = any(stored.get(flag, (0, b""))[0] == thrift.FALSE for flag in (_HIGH_EXACT, _LOW_EXACT))
+                if shortened or not self._known_writer or not self._groups.footer.leaves[leaf].ordered:
+                    yield field.name
+
+    def _decode(self, names: Iterable[str], number: int) -> Iterator[pa.Table]:
+        """Yield the values of columns of a row group, with the types of the schema."""
+        names = list(names)
+        if self._source is None:
+            path, rows = self._groups.path, self._groups.footer.rows
+            self._source = ParquetSource(self._file_io, path, size=None, rows=rows, kept=self._kept)
+        schema = pa.schema([self._schema.field(name) for name in names])
+        for batch in self._source.batches(names, _BATCH_ROWS, [number]):
+            yield refit_table(pa.Table.from_batches([batch.select(names)]), schema)

@@ -1,0 +1,161 @@
+"""Statistics of row groups are those that the writer computes for the same rows."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from lsm_core.files.formats import thrift
+from lsm_core.files.formats.parquet import ParquetSink
+from lsm_core.files.formats.thrift_fields import join_fields, join_structs, split_struct, split_structs
+from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
+from lsm_core.files.row_groups import CHUNK_META, GROUP_COLUMNS, GROUPS, STATISTICS, open_groups
+from lsm_core.format.schema import VALUE_KIND
+from lsm_core.format.stats import ColumnStats
+from lsm_core.storage import LocalFileIO
+
+IO = LocalFileIO()
+FLOATS = [0.0, -0.0, 1.5, float("nan"), float("inf"), -2.5, None]
+TEXTS = ["a", "b" * 70, "", "é", "\U0001f600", "z" * 5_000, None]
+COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "int": (pa.int32(), [-1, 0, 5, None, 2**31 - 1]),
+    "tiny": (pa.int8(), [-128, 3, None]),
+    "long": (pa.int64(), [-(2**63), 0, 2**63 - 1]),
+    "text": (pa.string(), TEXTS),
+    "bytes": (pa.binary(), [b"\xff", b"\x00", b"", None]),
+    "float": (pa.float32(), FLOATS),
+    "double": (pa.float64(), FLOATS),
+    "nanos": (pa.timestamp("ns"), [0, -1, 10**18, None]),
+    "micros": (pa.timestamp("us"), [0, -1, 10**15, None]),
+    "millis": (pa.timestamp("ms"), [0, -1, 10**12, None]),
+    "time": (pa.time32("ms"), [0, 86_399_999, None]),
+    "date": (pa.date32(), [0, -40_000, 20_000, None]),
+    "yes": (pa.bool_(), [True, False, None]),
+    "money": (pa.decimal128(5, 2), [Decimal("-1.25"), Decimal("999.99"), None]),
+    "more": (pa.decimal128(15, 2), [Decimal("-1.25"), Decimal(0), None]),
+    "most": (pa.decimal128(30, 2), [Decimal("-1.25"), Decimal("12345678901234567890.5"), None]),
+    "nulls": (pa.string(), [None]),
+    "list": (pa.list_(pa.float32()), [[0.0, None], [], None]),
+    "row": (pa.struct({"n": pa.timestamp("ns"), "t": pa.string()}), [{"n": 1, "t": "x"}, None]),
+}
+
+
+def table(rng: np.random.Generator, count: int) -> pa.Table:
+    return pa.table(
+        {
+            name: pa.array([values[i] for i in rng.integers(0, len(values), count)], kind)
+            for name, (kind, values) in COLUMNS.items()
+        }
+    )
+
+
+def plain(values: Any) -> dict[str, Any]:
+    """Bounds as their bytes, so that NaN is itself and -0.0 is not 0.0."""
+    return {
+        name: (str(stats.minimum.type), repr(stats.minimum[0]), repr(stats.maximum[0]), stats.null_count)
+        for name, stats in values.items()
+    }
+
+
+def write(path: Path, groups: list[pa.Table], **options: Any) -> Any:
+    sink = ParquetSink(IO, str(path), groups[0], codec="zstd", level=1, **options)
+    for rows in groups:
+        sink.write(rows)
+    return sink.close()[1]
+
+
+@settings(
+    max_examples=int(os.environ.get("DREDGE_GROUP_STATISTICS", "6")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
+@example(seed=1, sizes=[1], version="1.0", dictionary=True)
+@given(
+    seed=st.integers(0, 1 << 20),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    version=st.sampled_from(["1.0", "2.0"]),
+    dictionary=st.booleans(),
+)
+def test_merged_statistics_are_those_of_the_writer(
+    tmp_path: Path, seed: int, sizes: list[int], version: str, dictionary: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [table(rng, size) for size in sizes]
+    path = tmp_path / "a.parquet"
+    path.unlink(missing_ok=True)
+    expected = write(path, groups, page_version=version, dictionary=["text"] if dictionary else None)
+    stored = open_groups(IO, str(path))
+    with GroupStatisticsReader(IO, stored, groups[0].schema) as reader:
+        parts = [reader.statistics(number) for number in range(len(groups))]
+        ends = [reader.end_keys(number, ["long", "int"]) for number in range(len(groups))]
+    merged = merge_statistics(parts)
+    assert merged.rows == sum(sizes)
+    assert plain(merged.values) == plain(expected)
+    for rows, end in zip(groups, ends, strict=True):
+        picked = rows.select(["long", "int"])
+        assert end.equals(pa.concat_tables([picked.slice(0, 1), picked.slice(rows.num_rows - 1)]))
+
+
+def test_wide_values_have_null_counts_only(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1, 2, 3], "wide": ["x" * 200_000, None, "y" * 300_000]})
+    expected = write(tmp_path / "a.parquet", [rows, rows.slice(0, 2)])
+    stored = open_groups(IO, str(tmp_path / "a.parquet"))
+    with GroupStatisticsReader(IO, stored, rows.schema) as reader:
+        merged = merge_statistics([reader.statistics(0), reader.statistics(1)])
+    assert plain(merged.values) == plain(expected)
+    assert merged.values["wide"].null_count == 2
+
+
+@pytest.mark.parametrize("change", ["low", "high", "writer"])
+def test_bounds_that_are_not_exact_are_not_used(tmp_path: Path, change: str) -> None:
+    """Forged bounds show which ones are used: values that are not in the file."""
+    path = tmp_path / "a.parquet"
+    rows = pa.table({"k": pa.array([5, 7], pa.int64())})
+    write(path, [rows], dictionary=None)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = split_struct(data[-8 - length : -8])
+    group, _ = split_struct(split_structs(footer[GROUPS][1])[0])
+    chunk, _ = split_struct(split_structs(group[GROUP_COLUMNS][1])[0])
+    meta, _ = split_struct(chunk[CHUNK_META][1])
+    stats, _ = split_struct(meta[STATISTICS][1])
+    for number, value in ((5, 9), (6, 2)):
+        stats[number] = thrift.BINARY, b"\x08" + value.to_bytes(8, "little")
+    if change == "writer":
+        footer[6] = thrift.BINARY, b"\x06writer"
+    else:
+        stats[8 if change == "low" else 7] = thrift.FALSE, b""
+    meta[STATISTICS] = thrift.STRUCT, join_fields(stats)
+    chunk[CHUNK_META] = thrift.STRUCT, join_fields(meta)
+    group[GROUP_COLUMNS] = thrift.LIST, join_structs([join_fields(chunk)])
+    footer[GROUPS] = thrift.LIST, join_structs([join_fields(group)])
+    new = join_fields(footer)
+    path.write_bytes(data[: -8 - length] + new + len(new).to_bytes(4, "little") + b"PAR1")
+    with GroupStatisticsReader(IO, open_groups(IO, str(path)), rows.schema) as reader:
+        found = reader.statistics(0).values["k"]
+    assert (found.minimum[0].as_py(), found.maximum[0].as_py()) == (5, 7)
+
+
+@pytest.mark.parametrize(("kinds", "deletes"), [([0, 0], 0), ([0, 1, 2, 3, 3], 3), ([2, 2], 0)])
+def test_deletes_are_counted(tmp_path: Path, kinds: list[int], deletes: int) -> None:
+    rows = pa.table({VALUE_KIND: pa.array(kinds, pa.int8())})
+    write(tmp_path / "a.parquet", [rows], dictionary=[VALUE_KIND])
+    with GroupStatisticsReader(IO, open_groups(IO, str(tmp_path / "a.parquet")), rows.schema) as reader:
+        assert reader.count_deletes(0) == deletes
+
+
+def test_a_part_without_bounds_makes_them_unknown() -> None:
+    some = GroupStatistics(2, {"k": ColumnStats(pa.array([1]), pa.array([2]), 0)})
+    unknown = GroupStatistics(2, {"k": ColumnStats(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), 0)})
+    only_nulls = GroupStatistics(2, {"k": ColumnStats(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), 2)})
+    assert merge_statistics([some, unknown]).values["k"].minimum.null_count == 1
+    assert merge_statistics([some, only_nulls]).values["k"].minimum[0].as_py() == 1
+    assert merge_statistics([some, only_nulls]).values["k"].null_count == 2
