@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -31,6 +31,8 @@ from lsm_core.errors import UnsupportedFeature
 from lsm_core.merge.keys import (
     ByteKeys,
     Bytes,
+    Ints,
+    Mask,
     flat,
     is_text,
     key_bytes,
@@ -56,6 +58,7 @@ _BLOCK_ROWS: Final = 16_384  # the words of a few columns stay in the processor'
 _PAD: Final = 8
 _PLACE_BITS: Final = 16
 _LAST_PLACE: Final = (1 << _PLACE_BITS) - 1
+_CELL_BITS: Final = 16
 _SAMPLED: Final = 4096
 """Largest number of sampled values to keep for each column."""
 
@@ -102,11 +105,80 @@ class Scale:
         Returns:
             For each value, 65535 times the fraction of sampled values (nulls included) that are smaller; 0 for null.
         """
-        rank = np.searchsorted(self.words, _words_after(column, self.prefix)) + (self.nulls + 1)
-        valid = valid_mask(column)
+        return np.take(self._places, self.ranks(_words_after(column, self.prefix), valid_mask(column)))
+
+    def ranks(self, words: Words, valid: Mask | None) -> Ints:
+        """Return the number of sampled values that are smaller than each value; for null their number plus one.
+
+        Args:
+            words: numbers of the values, as in the sample.
+            valid: False for nulls; None without nulls.
+        """
+        count = len(self.words)
+        if not count:
+            ranks = np.zeros(len(words), np.int64)
+        else:
+            low, shift, starts, bounds = self._cells
+            cells = np.maximum(words, low)
+            cells -= low
+            cells >>= shift
+            np.minimum(cells, np.uint64(len(starts) - 1), out=cells)
+            ranks = np.take(starts, cells.view(np.int64))
+            crowded = np.flatnonzero(ranks < 0)
+            ranks += np.take(bounds, ranks, mode="clip") < words
+            if len(crowded):
+                ranks[crowded] = np.searchsorted(self.words, words[crowded])
         if valid is not None:
-            rank = np.where(valid, rank, 0)
-        return (rank * _LAST_PLACE // (len(self.words) + self.nulls + 1)).astype(np.uint64)
+            ranks[~valid] = count + 1
+        return ranks
+
+    def spread_places(self, count: int, place: int) -> Words:
+        """Return, for each rank, the 16 bits of :meth:`places` on their positions in a z-order key of ``count`` columns.
+
+        Args:
+            count: number of columns, at most 4.
+            place: number of the column.
+
+        Returns:
+            The first 8 bytes of the key, as a big-endian number in which the bits of other columns are 0.
+        """
+        spreads = self._spreads
+        if (count, place) not in spreads:
+            parts = [_as_bytes(np.zeros_like(self._places), _PLACE_BITS)] * count
+            parts[place] = _as_bytes(self._places, _PLACE_BITS)
+            key_bytes = np.zeros((len(self._places), _WORD), np.uint8)
+            key_bytes[:, : count * _PLACE_BITS // 8] = interleaved(parts)
+            spreads[count, place] = key_bytes.view(">u8").reshape(len(self._places)).astype(np.uint64)
+        return spreads[count, place]
+
+    @cached_property
+    def _places(self) -> Words:
+        """Place of each rank, from 0 to 65535; the last one, for nulls, is 0."""
+        total = len(self.words) + self.nulls + 1
+        ranks = np.arange(len(self.words) + 1, dtype=np.int64) + (self.nulls + 1)
+        return np.append(ranks * _LAST_PLACE // total, 0).astype(np.uint64)
+
+    @cached_property
+    def _spreads(self) -> dict[tuple[int, int], Words]:
+        """Cached results of :meth:`spread_places`."""
+        return {}
+
+    @cached_property
+    def _cells(self) -> tuple[np.uint64, np.uint64, Ints, Words]:
+        """Table for :meth:`ranks`: the range of the sampled values in at most 65,536 cells of equal width.
+
+        Returns:
+            (Smallest value, bits that a cell has, rank of each cell, values by rank). The rank of a cell is the number
+                of sampled values before it; -1 if the cell has several values. Behind the last cell and the last value
+                is one that is larger.
+        """
+        low, span = self.words[0], int(self.words[-1] - self.words[0])
+        shift = np.uint64(max(0, span.bit_length() - _CELL_BITS))
+        cells = ((self.words - low) >> shift).astype(np.int64)
+        counts = np.bincount(cells, minlength=int(cells[-1]) + 2)
+        starts = np.cumsum(counts) - counts
+        starts[counts > 1] = -1
+        return low, shift, starts, np.append(self.words, _ALL_BITS)
 
 
 @dataclass(frozen=True)
@@ -155,22 +227,54 @@ class Curve:
         data = np.zeros(rows * width + _PAD, np.uint8)
         matrix = data[: rows * width].reshape(rows, width)
         for start in range(0, rows, _BLOCK_ROWS):
-            matrix[start : start + _BLOCK_ROWS] = self._block([c.slice(start, _BLOCK_ROWS) for c in columns], widths)
+            block = [column.slice(start, _BLOCK_ROWS) for column in columns]
+            if self.scales:
+                self._fill_scaled(matrix[start : start + _BLOCK_ROWS], block, widths)
+            else:
+                matrix[start : start + _BLOCK_ROWS] = self._plain_keys(block, widths)
         return ByteKeys(data, np.arange(rows, dtype=np.int64) * width, np.full(rows, width, np.int64), width)
 
-    def _block(self, columns: Sequence[pa.Array], widths: Sequence[int]) -> Bytes:
+    def _plain_keys(self, columns: Sequence[pa.Array], widths: Sequence[int]) -> Bytes:
         parts = [ordered_bytes(column, size) for column, size in zip(columns, widths, strict=True)]
-        if not self.scales:
-            if self.strategy == ZORDER:
-                return interleaved(parts)
-            words = [np.ascontiguousarray(part).view(">u8").reshape(len(part)).astype(np.uint64) for part in parts]
-            return _hilbert(words, _BITS)
-        places = [scale.places(column) for scale, column in zip(self.scales, columns, strict=True)]
         if self.strategy == ZORDER:
-            head = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
+            return interleaved(parts)
+        words = [np.ascontiguousarray(part).view(">u8").reshape(len(part)).astype(np.uint64) for part in parts]
+        return _hilbert(words, _BITS)
+
+    def _fill_scaled(self, keys: Bytes, columns: Sequence[pa.Array], widths: Sequence[int]) -> None:
+        """Write the keys of some rows: the curve of the places, then the values column by column.
+
+        Args:
+            keys: matrix of the keys, zeros so far.
+            columns: the columns of the rows.
+            widths: bytes of each column's values.
+        """
+        count, start = len(columns), len(columns) * _PLACE_BITS // 8
+        numbers_of = [None if is_text(column.type) else _words(column) for column in columns]
+        ranks = [
+            scale.ranks(_words_after(column, scale.prefix) if words is None else words, valid_mask(column))
+            for scale, column, words in zip(self.scales, columns, numbers_of, strict=True)
+        ]
+        if self.strategy == ZORDER and count * _PLACE_BITS <= _BITS:
+            head = np.take(self.scales[0].spread_places(count, 0), ranks[0])
+            for place in range(1, count):
+                head |= np.take(self.scales[place].spread_places(count, place), ranks[place])
+            if keys.shape[1] < _WORD:
+                keys[:, :start] = _as_bytes(head, _BITS)[:, :start]
+            else:
+                _put_words(keys, 0, head)  # bytes beyond the curve are overwritten below
         else:
-            head = _hilbert(places, _PLACE_BITS)
-        return np.hstack([head, *parts])
+            places = [np.take(scale._places, rank) for scale, rank in zip(self.scales, ranks, strict=True)]  # noqa: SLF001
+            if self.strategy == ZORDER:
+                keys[:, :start] = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
+            else:
+                keys[:, :start] = _hilbert(places, _PLACE_BITS)
+        for column, words, width in zip(columns, numbers_of, widths, strict=True):
+            if words is None:
+                keys[:, start : start + width] = ordered_bytes(column, width)
+            else:
+                _put_words(keys, start, words)
+            start += width
 
 
 def sortable(kind: pa.DataType) -> bool:
@@ -262,6 +366,12 @@ def _hilbert(axes: Sequence[Words], bits: int) -> Bytes:
 def _as_bytes(words: Words, bits: int) -> Bytes:
     """Return the lower ``bits`` of each word, big-endian."""
     return words.astype(">u8").view(np.uint8).reshape(len(words), _WORD)[:, _WORD - bits // 8 :]
+
+
+def _put_words(keys: Bytes, start: int, words: Words) -> None:
+    """Write one big-endian word into each key, from byte ``start`` on."""
+    rows, width = keys.shape
+    np.ndarray((rows,), np.dtype(">u8"), keys, offset=start, strides=(width,))[:] = words
 
 
 def _words(column: pa.Array) -> Words:

@@ -139,6 +139,51 @@ def test_curves_are_those_of_the_scalar_reference(case: tuple[list[str], list[tu
     assert keys_of(columns, HILBERT, width) == distances
 
 
+@given(rows_with_nulls(), st.sampled_from([1, 8, 13]), st.data())
+@settings(max_examples=examples(100))
+def test_scaled_curves_are_those_of_the_scalar_reference(
+    case: tuple[list[str], list[tuple[Any, ...]]], width: int, data: st.DataObject
+) -> None:
+    """The curve of the places (shares of the sample below each value), then the values column by column."""
+    kinds, rows = case
+    sample = [[row[i] for row in data.draw(st.lists(st.sampled_from(rows), max_size=12))] for i in range(len(kinds))]
+    columns = [pa.array([row[i] for row in rows], COLUMNS[kind][0]) for i, kind in enumerate(kinds)]
+    scales = [Scale.of(pa.array(values, COLUMNS[kind][0])) for kind, values in zip(kinds, sample, strict=True)]
+    texts = [ordered_bytes(column, width) for column in columns]
+    names = tuple(f"c{i}" for i in range(len(kinds)))
+    table = pa.table(columns, list(names))
+    for strategy in (ZORDER, HILBERT):
+        keys = Curve(names, strategy, width if strategy == ZORDER else 8, tuple(scales)).keys(table)
+        parts = texts if strategy == ZORDER else [ordered_bytes(column) for column in columns]
+        places = [scale.places(column).tolist() for scale, column in zip(scales, columns, strict=True)]
+        for row in range(len(rows)):
+            point = [place[row] for place in places]
+            if strategy == ZORDER:
+                head = zorder_by_bits([number.to_bytes(2, "big") for number in point])
+            else:
+                head = hilbert_by_numbers(point, 16).to_bytes(2 * len(kinds), "big")
+            assert keys.scalar(row) == head + b"".join(part[row].tobytes() for part in parts)
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 9), st.integers(0, 2**64 - 1)), max_size=60),
+    st.integers(0, 3),
+    st.lists(st.one_of(st.integers(0, 9), st.integers(0, 2**64 - 1)), max_size=30),
+    st.integers(0, 60),
+)
+def test_ranks_count_the_smaller_values_of_the_sample(
+    sample: list[int], nulls: int, values: list[int], shift: int
+) -> None:
+    """Wherever the values are dense: many values in one cell of the table, or few."""
+    words = np.sort(np.array(sample, np.uint64) >> np.uint64(shift))
+    asked = np.array([*values, *sample], np.uint64) >> np.uint64(shift)
+    valid = np.arange(len(asked)) % 5 != 3
+    ranks = Scale(nulls, words).ranks(asked, valid).tolist()
+    listed = words.tolist()
+    wanted = [sum(x < v for x in listed) for v in asked.tolist()]
+    assert ranks == [rank if ok else len(words) + 1 for rank, ok in zip(wanted, valid.tolist(), strict=True)]
+
+
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 5), (3, 3), (4, 2)])
 def test_a_hilbert_curve_visits_every_point_and_steps_to_a_neighbour(dimensions: int, bits: int) -> None:
     points = np.array(list(itertools.product(range(1 << bits), repeat=dimensions)), np.uint64)

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lsm_core.arrays import text_parts
 from lsm_core.errors import InvalidData, UnsupportedFeature
 from lsm_core.maintenance.reference import compare_keys
 from lsm_core.merge import ByteKeys, IntKeys, KeySpec, key_bytes, normalise_keys
-from lsm_core.merge.keys import order_parts
+from lsm_core.merge.keys import count_not_above, order_parts, stable_order
 from tests.support.samples import examples
 
 TEXT = st.text(st.sampled_from(["a", "b", "\x00", "\x01", "é", "\uffee", "\U0001f600"]), max_size=20)
@@ -135,6 +136,31 @@ def test_numbers_sort_stably_whether_or_not_they_fit_beside_their_places(values:
     ranked = sorted(values)
     assert same.tolist() == [a == b for a, b in itertools.pairwise(ranked)]
     assert keys.climbing() == all(a < b for a, b in itertools.pairwise(values))
+
+
+@given(st.lists(st.binary(max_size=20) | st.sampled_from([b"", b"\0", b"a" * 17, b"a" * 16 + b"\0"]), max_size=20))
+def test_bounds_not_above_a_key_are_counted_whatever_their_lengths(values: list[bytes]) -> None:
+    middle = len(values) // 2
+    bounds, asked = sorted(set(values[:middle])), values[middle:] + values[: middle // 2]
+    keys = ByteKeys.of(*text_parts(pa.array(asked, pa.binary())))
+    assert count_not_above(bounds, keys).tolist() == [sum(bound <= key for bound in bounds) for key in asked]
+
+
+@pytest.mark.parametrize("bits", [0, 1, 16, 17, 33, 48, 64])
+@pytest.mark.parametrize("distinct", [1, 40, 2_000, 1 << 20])
+def test_large_batches_sort_stably_whatever_bits_differ(bits: int, distinct: int) -> None:
+    random = np.random.default_rng(bits + distinct)
+    values = random.integers(0, 1 << 64, distinct, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
+    values = random.choice(values, 5_000) ^ np.uint64(0xABCD << 40)
+    wanted = np.argsort(values, kind="stable")
+    assert (stable_order(values) == wanted).all()
+    tail = random.integers(0, 3, len(values)).astype(np.uint8)
+    matrix = np.hstack([values.astype(">u8").view(np.uint8).reshape(-1, 8), tail[:, None]])
+    keys = ByteKeys.of(matrix.reshape(-1), np.arange(len(values)) * 9, np.full(len(values), 9))
+    order, same = keys.order(sorted_runs=False)
+    assert (order == np.lexsort((tail, values))).all()
+    ranked = matrix[order]
+    assert (same == (ranked[1:] == ranked[:-1]).all(axis=1)).all()
 
 
 def test_trailing_zero_bytes_tell_keys_apart() -> None:

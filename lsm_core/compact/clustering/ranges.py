@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from lsm_core.files.reader import open_source
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.json_text import parse_json
 from lsm_core.merge.curves import ORDER, Curve, Scale
-from lsm_core.merge.keys import ByteKeys, Ints
+from lsm_core.merge.keys import ByteKeys, Ints, count_not_above, stable_order
 from lsm_core.metadata.store import TableStore
 
 _FEWEST_PROBES: Final = 16
@@ -51,19 +50,16 @@ class Cuts:
         return len(self.bounds) + 1
 
     def split(self, keys: ByteKeys) -> tuple[Ints, list[tuple[int, int, int]]]:
-        """Sort rows by key and divide them into ranges.
+        """Divide rows into ranges by their keys; the rows of a range keep their order.
 
         Returns:
-            (Permutation that sorts the rows, list of tuples (range number, start, end)). Start and end are positions in
-                the permutation; ranges without rows are left out.
+            (Row numbers, range by range, list of tuples (range number, start, end)). Start and end are positions in the
+                row numbers; ranges without rows are left out.
         """
-        order, _ = keys.order(sorted_runs=False)
-        ends, position = [0], 0
-        for bound in self.bounds:
-            position = bisect_left(order, bound, lo=position, key=lambda row: keys.scalar(int(row)))
-            ends.append(position)
-        ends.append(len(order))
-        return order, [(i, start, end) for i, (start, end) in enumerate(pairwise(ends)) if start < end]
+        numbers = count_not_above(self.bounds, keys)
+        order = stable_order(numbers.view(np.uint64))
+        ends = np.cumsum(np.bincount(numbers, minlength=self.ranges)).tolist()
+        return order, [(i, start, end) for i, (start, end) in enumerate(pairwise([0, *ends])) if start < end]
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
