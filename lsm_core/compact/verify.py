@@ -137,7 +137,8 @@ def check_content(
         task: the task.
         done: the rewrite.
         witness: receives rows of the files for the independent check (V2); None to skip this check.
-        threads: number of threads; with two, each decodes half of the columns of a row group.
+        threads: number of threads; with two, each decodes half of the columns of a row group, or half of the row
+            groups of a file that is compared as a whole.
         repeats: whether a key may occur more than once.
 
     Returns:
@@ -153,11 +154,11 @@ def check_content(
     content, rows, number = Content(), 0, 0
     witness = None if task.verification == SAMPLED else witness  # it received the rows from the writer instead
     with ExitStack() as helpers:
-        helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 and groups else None
+        helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 else None
         for file in done.after:
             with _SecondReading(store, task, file, witness, helper, repeats=repeats) as second_reading:
                 if groups is None:
-                    content = content.plus(second_reading.content(None))
+                    content = content.plus(second_reading.whole_content())
                     continue
                 for place, group_rows in enumerate(second_reading.group_rows):
                     written = groups[number] if number < len(groups) else RowGroupDigest(0)
@@ -278,10 +279,32 @@ class _SecondReading:
             self._witness.add_output(self._file, pa.RecordBatch.from_pydict(kept))
         return hashes
 
+    def whole_content(self) -> Content:
+        """Return the digests of the rows of the whole file; the helper reads half of the row groups.
+
+        Keys are checked in their order, so files with keys are read by one thread.
+        """
+        middle = len(self.group_rows) // 2
+        if self._helper is None or self._keys or not middle:
+            return self.content(None)
+        upper = self._helper.submit(self._content_of, self._second, list(range(middle, len(self.group_rows))))
+        try:
+            lower = self._content_of(self._source, list(range(middle)))
+        finally:
+            wait([upper])
+        self.finish()
+        return lower.plus(upper.result())
+
     def content(self, groups: list[int] | None) -> Content:
         """Return the digests of the rows of some row groups, or of the whole file for None."""
+        content = self._content_of(self._source, groups)
+        if groups is None:
+            self.finish()
+        return content
+
+    def _content_of(self, source: FileSource, groups: list[int] | None) -> Content:
         content = Content()
-        for batch in self._source.batches([*self._keys, *self._other_columns], _BATCH_ROWS, groups):
+        for batch in source.batches([*self._keys, *self._other_columns], _BATCH_ROWS, groups):
             columns = [self._convert(name, batch.column(name)) for name in (*self._keys, *self._other_columns)]
             table_rows = pa.RecordBatch.from_arrays(columns, [*self._keys, *self._other_columns])
             content = content.plus(content_of(table_rows, self._store.schema))
@@ -289,8 +312,6 @@ class _SecondReading:
                 key_batch = self._check_keys(table_rows.select(self._keys), groups[0] if groups else None)
                 if key_batch is not None and self._witness is not None:
                     self._witness.add_output(self._file, chosen_rows(table_rows, key_batch))
-        if groups is None:
-            self.finish()
         return content
 
     def finish(self) -> None:

@@ -105,7 +105,7 @@ class Scale:
         Returns:
             For each value, 65535 times the fraction of sampled values (nulls included) that are smaller; 0 for null.
         """
-        return np.take(self._places, self.ranks(_words_after(column, self.prefix), valid_mask(column)))
+        return np.take(self.places_by_rank, self.ranks(_words_after(column, self.prefix), valid_mask(column)))
 
     def ranks(self, words: Words, valid: Mask | None) -> Ints:
         """Return the number of sampled values that are smaller than each value; for null their number plus one.
@@ -133,7 +133,7 @@ class Scale:
         return ranks
 
     def spread_places(self, count: int, place: int) -> Words:
-        """Return, for each rank, the 16 bits of :meth:`places` on their positions in a z-order key of ``count`` columns.
+        """Return, for each rank, the 16 bits of :meth:`places` at their positions in a z-order key.
 
         Args:
             count: number of columns, at most 4.
@@ -144,15 +144,15 @@ class Scale:
         """
         spreads = self._spreads
         if (count, place) not in spreads:
-            parts = [_as_bytes(np.zeros_like(self._places), _PLACE_BITS)] * count
-            parts[place] = _as_bytes(self._places, _PLACE_BITS)
-            key_bytes = np.zeros((len(self._places), _WORD), np.uint8)
+            parts = [_as_bytes(np.zeros_like(self.places_by_rank), _PLACE_BITS)] * count
+            parts[place] = _as_bytes(self.places_by_rank, _PLACE_BITS)
+            key_bytes = np.zeros((len(self.places_by_rank), _WORD), np.uint8)
             key_bytes[:, : count * _PLACE_BITS // 8] = interleaved(parts)
-            spreads[count, place] = key_bytes.view(">u8").reshape(len(self._places)).astype(np.uint64)
+            spreads[count, place] = key_bytes.view(">u8").reshape(len(self.places_by_rank)).astype(np.uint64)
         return spreads[count, place]
 
     @cached_property
-    def _places(self) -> Words:
+    def places_by_rank(self) -> Words:
         """Place of each rank, from 0 to 65535; the last one, for nulls, is 0."""
         total = len(self.words) + self.nulls + 1
         ranks = np.arange(len(self.words) + 1, dtype=np.int64) + (self.nulls + 1)
@@ -264,7 +264,7 @@ class Curve:
             else:
                 _put_words(keys, 0, head)  # bytes beyond the curve are overwritten below
         else:
-            places = [np.take(scale._places, rank) for scale, rank in zip(self.scales, ranks, strict=True)]  # noqa: SLF001
+            places = [np.take(scale.places_by_rank, rank) for scale, rank in zip(self.scales, ranks, strict=True)]
             if self.strategy == ZORDER:
                 keys[:, :start] = interleaved([_as_bytes(place, _PLACE_BITS) for place in places])
             else:

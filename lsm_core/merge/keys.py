@@ -721,7 +721,7 @@ def count_not_above(bounds: Sequence[bytes], keys: ByteKeys) -> Ints:
         return counts
     ends = np.asarray([len(bound) for bound in bounds], np.int64)
     longest = max(int(ends.max()), int(keys.lengths.max()))
-    # each step: rows whose bytes before the position equal those of the bounds from first up to, but not including, last
+    # each step: rows (None: all) whose bytes before `position` equal those of bounds[first:last]
     steps: list[tuple[Ints | None, int, int, int]] = [(None, 0, len(bounds), 0)]
     while steps:
         rows, first, last, position = steps.pop()

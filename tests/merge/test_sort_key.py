@@ -150,7 +150,9 @@ def test_bounds_not_above_a_key_are_counted_whatever_their_lengths(values: list[
 @pytest.mark.parametrize("distinct", [1, 40, 2_000, 1 << 20])
 def test_large_batches_sort_stably_whatever_bits_differ(bits: int, distinct: int) -> None:
     random = np.random.default_rng(bits + distinct)
-    values = random.integers(0, 1 << 64, distinct, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
+    values = (
+        random.integers(0, 1 << 64, distinct, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
+    )
     values = random.choice(values, 5_000) ^ np.uint64(0xABCD << 40)
     wanted = np.argsort(values, kind="stable")
     assert (stable_order(values) == wanted).all()

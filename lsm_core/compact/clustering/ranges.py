@@ -32,6 +32,9 @@ _MOST_PROBES: Final = 256
 """Largest number of row groups to sample; if there are more, evenly spaced row groups are chosen."""
 _FEWEST_SAMPLES: Final = 8192
 _MOST_SAMPLES: Final = 1 << 18
+_FINER: Final = 4
+_MANY_RANGES: Final = 64
+"""Number of ranges from which smaller ones would make the distribution slower: batches become too short."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,9 @@ def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]
     each range. `sort-compaction.range-strategy` decides whether ranges have equal rows (quantity) or equal bytes (size:
     each sampled row counts as the average bytes of a row of its file).
 
+    Few ranges are cut into smaller ones: those are sorted in the processor's cache, and leave more memory to the rows
+    of the others. The sample, and with it the order of the rows, does not depend on that.
+
     Args:
         store: the table.
         task: the task.
@@ -143,7 +149,7 @@ def plan_layout(store: TableStore, task: SortTask, files: Sequence[DataFileMeta]
     sample = pa.concat_tables([part.rows for part in parts])
     curve = curve.scaled(sample)
     weight = np.concatenate([np.full(part.rows.num_rows, part.weight(by_size)) for part in parts])
-    return Layout(curve, _quantiles(curve.keys(sample), weight, ranges))
+    return Layout(curve, _quantiles(curve.keys(sample), weight, ranges * max(1, min(_FINER, _MANY_RANGES // ranges))))
 
 
 @dataclass(frozen=True)

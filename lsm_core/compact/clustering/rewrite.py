@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.compact.clustering.ranges import plan_layout, range_count
-from lsm_core.compact.clustering.sorting import RangeDistributor, batch_rows, sort_batches
+from lsm_core.compact.clustering.sorting import PARTS, RangeDistributor, batch_rows, sort_batches
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.rewrite import RewriteResult
 from lsm_core.compact.row_digests import Content, content_of
@@ -20,9 +20,6 @@ from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import append_arrow_schema
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import decoded_row_bytes
-
-PARTS: Final = 3
-"""A range may use 1/3 of the merge budget: during the sort its rows are in memory twice, and its keys once."""
 
 _MOST_RANGE_BYTES: Final = 1 << 30
 """Largest decoded bytes of a range: its text column becomes one Arrow array, which is limited to 2 GiB."""

@@ -17,6 +17,9 @@ from lsm_core.files import SpilledRun, SpillSpace
 from lsm_core.merge.curves import Curve
 from lsm_core.merge.keys import ByteKeys
 
+PARTS: Final = 3
+"""A range may use 1/3 of the merge budget: during the sort its rows are in memory twice, and its keys once."""
+
 _FEWEST_ROWS: Final = 16
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
@@ -54,11 +57,15 @@ class RangeRows:
 
 
 class RangeDistributor:
-    """Distributor of rows over the ranges of ``cuts``, with at most ``limit`` bytes of decoded rows in memory."""
+    """Distributor of rows over the ranges of ``cuts``.
+
+    Rows stay in memory as long as the largest range could be sorted beside them: a sort needs two copies of its range,
+    or of ``limit`` bytes if the range is larger. All together never exceed three times ``limit`` bytes of decoded rows.
+    """
 
     def __init__(self, curve: Curve, cuts: Cuts, schema: pa.Schema, limit: int, space: SpillSpace) -> None:
         self._curve, self._cuts, self._schema, self._space = curve, cuts, schema, space
-        self._limit, self._held = limit, 0
+        self._limit, self._held, self._largest = limit, 0, 0
         self._ranges = [RangeRows() for _ in range(cuts.ranges)]
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -73,7 +80,7 @@ class RangeDistributor:
                 self._put(place, batch.take(pa.array(order[start:end])))
         elif batch.num_rows:
             self._put(0, batch)
-        while self._held > self._limit:
+        while self._held + 2 * min(self._largest, self._limit) > PARTS * self._limit:
             self._park(max(self._ranges, key=lambda rows: rows.kept_bytes))
 
     def take(self, place: int) -> RangeRows:
@@ -88,6 +95,7 @@ class RangeDistributor:
         rows.size += size
         rows.kept_bytes += size
         self._held += size
+        self._largest = max(self._largest, rows.size)
 
     def _park(self, rows: RangeRows) -> None:
         """Spill a range's rows from memory to the local disk as one batch, because many short batches are slower."""
