@@ -735,10 +735,10 @@ def count_not_above(bounds: Sequence[bytes], keys: ByteKeys) -> Ints:
         smaller, not_above = (np.searchsorted(bound_words, words, side) for side in ("left", "right"))
         counts[slice(None) if rows is None else rows] = first + smaller
         undecided = np.flatnonzero(smaller < not_above)
-        for group in np.unique(smaller[undecided]).tolist():
+        for group in np.unique(smaller[undecided]):
             members = undecided[smaller[undecided] == group]
-            end = int(not_above[members[0]])
-            steps.append((members if rows is None else rows[members], first + group, first + end, position + 8))
+            start, end = first + int(group), first + int(not_above[members[0]])
+            steps.append((members if rows is None else rows[members], start, end, position + 8))
     return counts
 
 

@@ -61,8 +61,9 @@ class Cuts:
         """
         numbers = count_not_above(self.bounds, keys)
         order = stable_order(numbers.view(np.uint64))
-        ends = np.cumsum(np.bincount(numbers, minlength=self.ranges)).tolist()
-        return order, [(i, start, end) for i, (start, end) in enumerate(pairwise([0, *ends])) if start < end]
+        counts = np.bincount(numbers)
+        ends = np.cumsum(counts)
+        return order, [(int(i), int(ends[i] - counts[i]), int(ends[i])) for i in np.flatnonzero(counts)]
 
 
 def range_count(rows: int, row_bytes: float, range_bytes: int) -> int:
