@@ -1,19 +1,19 @@
 """Dagster instance for many tables: `dagster.yaml` names its class under `instance_class`.
 
 For each asset with checks, Dagster asks the storage twice whether its database has the table of check results. With
-500 tables these questions are three quarters of the time of a query for all checks.
+500 tables these questions are three quarters of the time of a query for all checks. Unless `dagster.yaml` names a
+storage, the instance uses `dredge.orchestration.storage`, which stores events in a fifth of the processor time.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from dagster._core.instance.ref import InstanceRef
-
-if TYPE_CHECKING:
-    from dagster._serdes import ConfigurableClassData
+from dagster._serdes import ConfigurableClassData
 
 
 class FleetInstance(dg.DagsterInstance):
@@ -28,12 +28,15 @@ class FleetInstance(dg.DagsterInstance):
 
     @classmethod
     def config_defaults(cls, base_dir: str) -> Mapping[str, ConfigurableClassData | None]:
-        """Return Dagster's own defaults.
+        """Return Dagster's own defaults, with the SQLite storage of this package instead of Dagster's.
 
         Args:
             base_dir: folder of the instance.
         """
-        return InstanceRef.config_defaults(base_dir)
+        storage = ConfigurableClassData(
+            "dredge.orchestration.storage", "FleetStorage", json.dumps({"base_dir": base_dir})
+        )
+        return {**InstanceRef.config_defaults(base_dir), "storage": storage}
 
     def get_asset_check_support(self) -> Any:
         """Return whether the storage can keep check results; a missing table is looked for again at each call."""

@@ -79,8 +79,26 @@ INTERNALS: Final = (
     ),
     Internal(
         "dagster._serdes.ConfigurableClassData",
-        "type of the settings of classes in dagster.yaml, in annotations only",
+        "settings of a class in dagster.yaml, with which `instance_class` names its default storage",
         re.compile(r"ConfigurableClassData"),
+    ),
+    Internal(
+        "dagster._serdes.ConfigurableClass",
+        "base class of what the settings in dagster.yaml name",
+        re.compile(r"ConfigurableClass"),
+    ),
+    Internal(
+        "dagster._core.storage.base_storage.DagsterStorage",
+        "base class of an instance's storage",
+        re.compile(r"DagsterStorage"),
+    ),
+    *(
+        Internal(
+            f"dagster._core.storage.{kind}.Sqlite{name}Storage",
+            "it makes an engine per connection, which takes most of the time of storing events; no setting changes it",
+            re.compile(rf"Sqlite{name}Storage"),
+        )
+        for kind, name in (("event_log", "EventLog"), ("runs", "Run"), ("schedules", "Schedule"))
     ),
     Internal(
         "dagster._core.launcher.LaunchRunContext",
