@@ -185,7 +185,7 @@ class ChangelogMerger:
             self.counters.keys_folded += output.folded
             self.counters.keys_one_by_one += output.alone
             return _MergeResult(
-                _concat_pieces([_merged_piece(batch) for batch in output.batches]), np.arange(len(versions.groups))
+                Rows.of([_merged_piece(batch) for batch in output.batches]), np.arange(len(versions.groups))
             )
         picked = function.pick(versions.groups, versions.kinds, folded=False)
         if not bypass and getattr(function, "ignore_delete", False):
@@ -248,7 +248,7 @@ class ChangelogMerger:
         if merged.rows is versions.rows:
             batches = emit(versions.rows, np.concatenate((before[old], merged.place[new]))[order])
         else:
-            rows = _concat_pieces([*versions.rows.pieces, *merged.rows.pieces])
+            rows = Rows.of([*versions.rows.pieces, *merged.rows.pieces])
             batches = emit(rows, np.concatenate((before[old], merged.place[new] + len(versions.rows)))[order])
         done = 0
         for batch in batches:
@@ -352,15 +352,6 @@ class _Versions:
             if len(rows):
                 pieces.append(Piece(batch, piece.keys.take(rows), piece.level, piece.age))
         return _Versions.of(pieces, self.function)
-
-
-def _concat_pieces(pieces: Sequence[Piece]) -> Rows:
-    """Join batches of rows to one `Rows` object from which rows are only taken by number.
-
-    The normalised keys of the result are not valid.
-    """
-    sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
-    return Rows(tuple(pieces), pieces[0].keys, np.cumsum(sizes))
 
 
 def _merged_piece(batch: pa.RecordBatch) -> Piece:

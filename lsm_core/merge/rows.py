@@ -8,7 +8,7 @@ most of the work; only keys whose versions are not in order yet are sorted again
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -72,19 +72,22 @@ class Rows:
 
     Attributes:
         pieces: consecutive rows of one input each, with their keys.
-        keys: keys of all rows.
         offsets: number of the first row of each piece, and the end.
     """
 
     pieces: tuple[Piece, ...]
-    keys: NormalisedKeys
     offsets: Ints
 
     @staticmethod
     def of(pieces: Sequence[Piece]) -> Rows:
         """Return the rows of all ``pieces`` (at least one) as one object, in order."""
         sizes = np.array([0, *(len(piece) for piece in pieces)], dtype=np.int64)
-        return Rows(tuple(pieces), concat_keys([piece.keys for piece in pieces]), np.cumsum(sizes))
+        return Rows(tuple(pieces), np.cumsum(sizes))
+
+    @cached_property
+    def keys(self) -> NormalisedKeys:
+        """Keys of all rows; they are copied when they are first used."""
+        return concat_keys([piece.keys for piece in self.pieces])
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -138,12 +141,13 @@ class Rows:
         """Return the piece that contains row number ``row``."""
         return self.pieces[int(self.piece_of(np.array([row], np.int64))[0])]
 
-    def span(self, start: int, stop: int) -> list[pa.RecordBatch]:
+    def span(self, start: int, stop: int, columns: Sequence[int] | None = None) -> list[pa.RecordBatch]:
         """Return consecutive rows without copying.
 
         Args:
             start: number of the first row to return.
             stop: end of the rows (exclusive).
+            columns: indexes of the columns to return; None for all.
 
         Returns:
             Batches of at most 131,072 rows.
@@ -151,9 +155,8 @@ class Rows:
         batches = []
         for piece, offset in zip(self.pieces, self.offsets.tolist(), strict=False):
             low, high = max(start - offset, 0), min(stop - offset, len(piece))
-            batches += [
-                piece.batch.slice(first, min(OUTPUT_ROWS, high - first)) for first in range(low, high, OUTPUT_ROWS)
-            ]
+            batch = piece.batch if columns is None else piece.batch.select(columns)
+            batches += [batch.slice(first, min(OUTPUT_ROWS, high - first)) for first in range(low, high, OUTPUT_ROWS)]
         return batches
 
 
@@ -162,30 +165,33 @@ def retracts(kinds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return np.asarray((kinds & 1) == 1, dtype=np.bool_)
 
 
-def emit(rows: Rows, picked: Ints) -> list[pa.RecordBatch]:
+def emit(rows: Rows, picked: Ints, names: Collection[str] | None = None) -> list[pa.RecordBatch]:
     """Return the rows numbered ``picked`` as batches of at most 131,072 rows.
 
     Args:
         rows: the rows.
         picked: row numbers, in output order.
+        names: columns to return, in the order of the rows' columns; None for all.
 
     Returns:
         The batches; a column of dictionaries may be returned as plain text.
     """
     if len(picked) == 0:
         return []
+    schema = rows.pieces[0].batch.schema
+    chosen = [index for index, name in enumerate(schema.names) if names is None or name in names]
     first, last = int(picked[0]), int(picked[-1])
     if len(picked) == last - first + 1 and bool((np.diff(picked) == 1).all()):
-        return rows.span(first, last + 1)
+        return rows.span(first, last + 1, None if len(chosen) == len(schema) else chosen)
     # 32-bit row numbers halve the index, which is read for every column; windows are far below four billion rows
     index = picked.astype(np.uint32, copy=False) if len(rows) < 1 << 32 else picked
     parts = [arrow_array(index[start : start + OUTPUT_ROWS]) for start in range(0, len(index), OUTPUT_ROWS)]
-    schema = rows.pieces[0].batch.schema
     columns: list[list[pa.Array]] = []
-    for column_number in range(len(schema)):
+    for column_number in chosen:
         # column by column, so that the joined copy of one column is freed before the next one is made
         whole = concat_columns([piece.batch.column(column_number) for piece in rows.pieces])
         columns.append([take_rows(whole, part) for part in parts])
+    schema = pa.schema([schema.field(index) for index in chosen], schema.metadata)
     return [batch_of([column[i] for column in columns], schema) for i in range(len(parts))]
 
 
@@ -281,27 +287,29 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
     Returns:
         The newest versions, or None if the keys or sequence numbers do not allow this method.
     """
-    if not isinstance(rows.keys, IntKeys):
+    keys = [piece.keys.values for piece in rows.pieces if isinstance(piece.keys, IntKeys)]
+    if len(keys) < len(rows.pieces):
         return None
-    keys = rows.keys.values
-    low, high = int(keys.min()), int(keys.max())
-    if high - low >= _SLOTS_PER_ROW * len(keys) or not _numbered_in_order(rows, int(keys[0]) == low):
+    low, high = min(int(part[0]) for part in keys), max(int(part[-1]) for part in keys)
+    if high - low >= _SLOTS_PER_ROW * len(rows) or not _numbered_in_order(rows, int(keys[0][0]) == low):
         return None
     slots = np.full(high - low + 1, -1, np.int32)
     if not spec.sequence_columns:
-        slots[keys - np.int64(low)] = np.arange(len(keys), dtype=np.int32)
-    elif not _keep_largest(slots, keys - np.int64(low), rows, spec):
+        numbers = np.arange(len(rows), dtype=np.int32)
+        for part, start in zip(keys, rows.offsets.tolist(), strict=False):
+            slots[part - np.int64(low)] = numbers[start : start + len(part)]
+    elif not _keep_largest(slots, [part - np.int64(low) for part in keys], rows, spec):
         return None
-    newest: npt.NDArray[Any] = slots[slots >= 0]
+    newest: npt.NDArray[Any] = slots[np.flatnonzero(slots >= 0)]
     if len(rows.pieces[0]) == 1:
         # the row carried over from the previous window is the only one that may be newer than later rows
-        first = np.flatnonzero(keys == np.int64(low))
+        first = np.flatnonzero(rows.keys.values == np.int64(low))  # type: ignore[union-attr]
         _order_versions(rows, spec, first, np.ones(len(first) - 1, np.bool_))
         newest[0] = first[-1]
-    return Newest(newest, int(np.count_nonzero(keys == np.int64(high))))
+    return Newest(newest, sum(len(part) - int(np.searchsorted(part, np.int64(high))) for part in keys))
 
 
-def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: KeySpec) -> bool:
+def _keep_largest(slots: npt.NDArray[np.int32], places: Sequence[Ints], rows: Rows, spec: KeySpec) -> bool:
     """Store in each key's slot the number of its row with the largest sequence fields; of equal rows, the last.
 
     Rows arrive in pieces, each with at most one row per key. So one piece at a time is compared with the rows in the
@@ -309,32 +317,32 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Ints, rows: Rows, spec: 
 
     Args:
         slots: row number for each key, negative for none; changed in place.
-        places: the slot of each row.
+        places: the slots of the rows of each piece.
         rows: the rows.
         spec: columns that order the rows.
 
     Returns:
         False if the fields cannot be compared.
     """
-    if not all(rows.has(name) for name in (SEQUENCE_NUMBER, *spec.sequence_columns)):
+    if not all(rows.has(name) for name in spec.sequence_columns):
+        return False
+    if not all(piece.climbing or piece.keys.climbing() for piece in rows.pieces):
         return False
     columns = [rows.whole_column(name) for name in spec.sequence_columns]
     if any(is_text(column.type) for column in columns):
         return False
-    parts = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
-    stop = 0
-    for piece in rows.pieces:
-        start, stop = stop, stop + len(piece)
-        slots_of_piece = places[start:stop]
+    *others, last = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
+    for slots_of_piece, start in zip(places, rows.offsets.tolist(), strict=False):
+        stop = start + len(slots_of_piece)
         current = slots[slots_of_piece]
-        is_larger = np.ones(len(piece), np.bool_)
-        for part in reversed(parts):
+        is_larger = last[start:stop] >= last[current]
+        for part in reversed(others):
             piece_values, current_values = part[start:stop], part[current]
             is_larger &= piece_values == current_values
             is_larger |= piece_values > current_values
-        is_larger |= current < 0  # an empty slot; the comparison above read the last value of `part`
+        is_larger |= current < 0  # an empty slot; the comparison above read the last value of the column
         winners = np.flatnonzero(is_larger)
-        slots[slots_of_piece[winners]] = start + winners
+        slots[slots_of_piece[winners]] = (winners + start).astype(np.int32)
     return True
 
 

@@ -10,7 +10,7 @@ Counters check the merge (check V0 of a compaction): each input row is either re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -403,6 +403,7 @@ class Merger:
         state: result so far of the open key, for engines that build rows; None without an open key.
         newest: newest row of the open key, for engines that build rows; None without an open key.
         names: names of the inputs by (level, age rank), for errors.
+        columns: columns of the result; None for all. Engines that build rows return all columns.
     """
 
     function: MergeFunction
@@ -413,6 +414,7 @@ class Merger:
     state: OpenState | None = None
     newest: Piece | None = None
     names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    columns: Collection[str] | None = None
 
     def merge(self, pieces: Sequence[Piece], open_end: bool, *, sorted_runs: bool = True) -> list[pa.RecordBatch]:
         """Merge the rows of a window; return the rows of complete keys as batches of at most 131,072 rows.
@@ -455,7 +457,7 @@ class Merger:
             self.counters.drop(DELETE_AT_BOTTOM, len(picked) - len(kept))
             picked = kept
         self.counters.rows_out += len(picked)
-        return emit(rows, picked)
+        return emit(rows, picked, self.columns)
 
     def _fold(
         self, function: FoldFunction, pieces: list[Piece], open_end: bool, sorted_runs: bool
@@ -526,6 +528,7 @@ def merge_streams(
     batch_rows: int | None = None,
     counters: MergeCounters | None = None,
     whole_keys: Callable[[Sequence[Piece]], list[pa.RecordBatch]] | None = None,
+    columns: Collection[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted ``inputs``, oldest first, into KV batches of at most 131,072 rows: keys ascending, each once.
 
@@ -541,6 +544,7 @@ def merge_streams(
         counters: counters to update; None for new counters.
         whole_keys: merge function to use instead of ``function``, which receives all rows of its keys at once. All
             versions of a key are then in memory together.
+        columns: columns to return, at least one; None for all. Engines that build rows return all columns.
 
     Raises:
         UnsortedInput: an input is not in order; the error has the index or the name of the input.
@@ -548,7 +552,8 @@ def merge_streams(
     spec = key_spec or function.key_spec
     buffers = [Buffer(source, index, spec) for index, source in enumerate(inputs)]
     names = {(part.level, part.age): part.name for source in inputs for part in source.parts or (source,)}
-    merger = Merger(function, spec, drop_delete, counters if counters is not None else MergeCounters(), names=names)
+    counters = MergeCounters() if counters is None else counters
+    merger = Merger(function, spec, drop_delete, counters, names=names, columns=columns)
     while True:
         for buffer in buffers:
             buffer.top_up(batch_rows)

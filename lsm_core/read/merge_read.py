@@ -494,7 +494,8 @@ class BucketMerge:
         with SpillSpace() as space:
             while not fits(reader.sizes(inputs), self.threshold, limit):
                 inputs = self._one_pass(inputs, reader, space, limit)
-            with closing(self._merge(inputs, reader, self.function, self.drop_delete, self.changes)) as merged:
+            columns = None if self.exact else self.columns or None
+            with closing(self._merge(inputs, reader, self.function, self.drop_delete, self.changes, columns)) as merged:
                 if not self.exact:
                     yield from merged
                     return
@@ -557,6 +558,7 @@ class BucketMerge:
         function: MergeFunction,
         drop_delete: bool,
         changes: Changes | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Batches:
         whole = in_memory(reader.sizes(inputs), self.threshold)
         streams = [reader.stream(source, whole=place in whole) for place, source in enumerate(inputs)]
@@ -583,7 +585,12 @@ class BucketMerge:
             ).merge
         try:
             yield from merge_streams(
-                streams, function, drop_delete=drop_delete, counters=counters, whole_keys=whole_keys
+                streams,
+                function,
+                drop_delete=drop_delete,
+                counters=counters,
+                whole_keys=whole_keys,
+                columns=columns,
             )
         finally:
             for stream in streams:
@@ -630,7 +637,8 @@ class _Reader:
         in_passes = min(len(section.runs), len(section.groups)) > merge.threshold
         by_run = len(section.runs) < len(section.groups) > merge.threshold and (disjoint or not in_passes)
         decides = bool(merge.function.key_spec.sequence_columns)
-        need_sequence = merge.exact or decides or not disjoint or (in_passes and by_run)
+        # The age of files decides between equal sequence fields, unless a merge of levels replaces the files.
+        need_sequence = merge.exact or (decides and merge.looks_up) or not disjoint or (in_passes and by_run)
         groups = list(section.groups) if need_sequence else sorted(section.groups, key=sequence_range)
         ages = {
             file.file_name: (file.level if need_sequence else 0, age)

@@ -108,6 +108,30 @@ def test_a_column_choice_without_key_or_sequence_field_merges_by_them(tmp_path: 
     assert read(store, columns=["s"]).column_names == ["s"]
 
 
+@pytest.mark.parametrize("passes", [False, True])
+def test_the_newer_file_decides_between_equal_sequence_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: bool
+) -> None:
+    """Sequence numbers are not decoded for it, in merges of one pass and of several."""
+    needed: set[bool] = set()
+    real = merge_read.open_kv
+
+    def count_open(*args: Any, **how: Any) -> Any:
+        needed.add(how["need_sequence"])
+        return real(*args, **how)
+
+    monkeypatch.setattr(merge_read, "open_kv", count_open)
+    options = {"bucket": "1", "sequence.field": "v", **({"sort-spill-threshold": "2"} if passes else {})}
+    monkeypatch.setattr(merge_read, "_IN_MEMORY_SHARE", 1 << 40 if passes else 8)
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), options)
+    for number in range(6):
+        rows = pa.table({"k": [1, 2, 3, 4], "v": [7, number, -number, None], "s": [f"{number}"] * 4})
+        write(store, rows, ["+I", "+I", "+I", "-D" if number == 5 else "+I"])
+    rows = read(store).sort_by("k")
+    assert rows.to_pydict() == {"k": [1, 2, 3], "v": [7, 5, 0], "s": ["5", "5", "0"]}
+    assert needed == {False}
+
+
 def test_an_unsorted_file_is_named(tmp_path: Path) -> None:
     store, _ = many_runs(tmp_path, 2)
     (good, other) = files_of(store)
