@@ -36,6 +36,7 @@ from bench import (
     recovery,
     repeating_text,
     rest,
+    row_groups,
     scale,
     sensor_ticks,
     sorting,
@@ -61,6 +62,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "exact": (
         exact.run,
         "compactions of ten commits into a large bucket, with files kept by exact keys, without, and by Java",
+    ),
+    "row-groups": (
+        row_groups.run,
+        "row groups copied byte for byte, and compared, against decoding and encoding them; reading a wide footer",
     ),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
     "compact-text": (

@@ -14,7 +14,7 @@ from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.guard import open_checked, quietly_close
 from lsm_core.files.formats.parquet_footer import TAIL_BYTES, Footer, parse_footer, stored_footer
-from lsm_core.files.formats.thrift_fields import Fields, nested, number_of, split_struct, split_structs
+from lsm_core.files.formats.thrift_fields import Fields, Inner, number_of, split_list, split_struct
 from lsm_core.storage import FileIO
 
 # Field ids of the structs in parquet.thrift.
@@ -107,7 +107,7 @@ class StoredGroups:
         refusal: reason why no row group of the file is copied, or "".
         pages: pages of each row group; empty if ``refusal`` is set.
         heads: encoded fields of the footer that all joined files must have in common.
-        encoded: encoded RowGroup structs.
+        encoded: encoded RowGroup structs; empty if ``refusal`` is set.
     """
 
     path: str
@@ -131,7 +131,7 @@ class StoredGroups:
         """
         if self.refusal:
             raise UnsupportedFeature(f"copies of row groups of {self.path}: {self.refusal}")
-        return _parts(self.encoded[number], self.footer_at)
+        return _parts(self.encoded[number], 0, self.footer_at)[0]
 
 
 def can_join(first: StoredGroups, second: StoredGroups) -> bool:
@@ -196,37 +196,51 @@ def split_footer(data: bytes, path: str, footer: Footer, footer_at: int) -> Stor
     Raises:
         CorruptFile: parts of a row group are outside the file, or overlap.
     """
+    heads: Fields = {}
+    pages: list[Span] = []
+    encoded: list[bytes] = []
+
+    def split_group(data: bytes, at: int) -> int:
+        parts, end = _parts(data, at, footer_at)
+        pages.append(parts.pages)
+        encoded.append(data[at:end])
+        return end
+
     try:
-        fields, _ = split_struct(data)
-        encoded = tuple(split_structs(nested(fields, GROUPS, thrift.LIST)))
+        fields, _ = split_struct(data, 0, {GROUPS: lambda data, at, kind: split_list(data, at, kind, split_group)})
         heads = {number: fields[number] for number in _SAME if number in fields}
-        unknown = sorted(fields.keys() - _FOOTER_FIELDS)
-        if unknown:
-            raise _UnknownLayout(f"its footer has field {unknown[0]}")
-        pages = tuple(_parts(group, footer_at).pages for group in encoded)
+        _refuse_unknown(fields, _FOOTER_FIELDS, "its footer")
         ends = sorted(span for span in pages if span.size)
         if any(before.end > after.start for before, after in pairwise(ends)):
             raise ValueError("row groups that overlap")
     except _UnknownLayout as reason:
-        return StoredGroups(path, footer_at, footer, str(reason), (), heads, encoded)
+        return StoredGroups(path, footer_at, footer, str(reason), (), heads, ())
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"not a readable Parquet file: its footer is broken ({error})") from error
-    return StoredGroups(path, footer_at, footer, "", pages, heads, encoded)
+    return StoredGroups(path, footer_at, footer, "", tuple(pages), heads, tuple(encoded))
 
 
-def _parts(encoded: bytes, footer_at: int) -> GroupParts:
-    """Split and check an encoded RowGroup.
+def _parts(data: bytes, at: int, footer_at: int) -> tuple[GroupParts, int]:
+    """Split and check an encoded RowGroup; return its parts and the position after it.
 
     Args:
-        encoded: the encoded struct.
-        footer_at: position of the footer, before which all parts must end.
+        data: bytes that contain the struct.
+        at: position of the struct.
+        footer_at: position of the footer in the file, before which all parts must end.
 
     Raises:
         ValueError: a part is outside the file, or parts overlap.
     """
-    fields, _ = split_struct(encoded)
+    chunks: list[ChunkParts] = []
+
+    def split_chunk(data: bytes, at: int) -> int:
+        chunk, end = _chunk(data, at, footer_at)
+        chunks.append(chunk)
+        return end
+
+    columns: Inner = lambda data, at, kind: split_list(data, at, kind, split_chunk)  # noqa: E731
+    fields, end = split_struct(data, at, {GROUP_COLUMNS: columns})
     _refuse_unknown(fields, _GROUP_FIELDS, "a row group")
-    chunks = [_chunk(chunk, footer_at) for chunk in split_structs(nested(fields, GROUP_COLUMNS, thrift.LIST))]
     spans = sorted(chunk.pages for chunk in chunks if chunk.pages.size)
     for before, after in pairwise(spans):
         if before.end > after.start:
@@ -234,32 +248,39 @@ def _parts(encoded: bytes, footer_at: int) -> GroupParts:
         if before.end < after.start:
             raise _UnknownLayout("there are other bytes between the columns of a row group")
     pages = Span(spans[0].start, spans[-1].end) if spans else Span(_MAGIC_BYTES, _MAGIC_BYTES)
-    return GroupParts(fields, chunks, pages, _count(fields, GROUP_ROWS))
+    return GroupParts(fields, chunks, pages, _count(fields, GROUP_ROWS)), end
 
 
-def _chunk(encoded: bytes, footer_at: int) -> ChunkParts:
-    """Split and check an encoded ColumnChunk whose parts must end before byte ``footer_at``."""
-    fields, _ = split_struct(encoded)
+def _chunk(data: bytes, at: int, footer_at: int) -> tuple[ChunkParts, int]:
+    """Split and check the encoded ColumnChunk at byte ``at``, whose parts must end before byte ``footer_at``."""
+    meta: Fields = {}
+
+    def split_meta(data: bytes, at: int, kind: int) -> int:
+        if kind != thrift.STRUCT:
+            raise ValueError("a column without metadata")
+        fields, end = split_struct(data, at)
+        meta.update(fields)
+        return end
+
+    fields, chunk_end = split_struct(data, at, {CHUNK_META: split_meta})
     _refuse_unknown(fields, _CHUNK_FIELDS, "a column")
-    meta, _ = split_struct(nested(fields, CHUNK_META, thrift.STRUCT))
     _refuse_unknown(meta, _META_FIELDS, "the metadata of a column")
     size, start = _count(meta, STORED_BYTES), _count(meta, DATA_AT)
-    for number in (DICTIONARY_AT, INDEX_PAGE_AT):
-        other = number_of(meta, number)
-        if other is not None and other > 0:
-            start = min(start, other)
-    pages = _inside(start, size, footer_at) if size else Span(_MAGIC_BYTES, _MAGIC_BYTES)
-    for number in (DATA_AT, DICTIONARY_AT, INDEX_PAGE_AT):
-        position = number_of(meta, number)
-        if position and size and not pages.start <= position < pages.end:
-            raise ValueError(f"a page at byte {position} outside of its column chunk")
-    bloom_at, bloom_size = number_of(meta, BLOOM_AT), number_of(meta, BLOOM_BYTES, thrift.I32)
-    if bloom_at is not None and bloom_size is None:
-        raise _UnknownLayout("a Bloom filter of unknown size")
-    bloom = None if bloom_at is None or bloom_size is None else _inside(bloom_at, bloom_size, footer_at)
+    positions = [start, *(number_of(meta, number) or 0 for number in (DICTIONARY_AT, INDEX_PAGE_AT) if number in meta)]
+    pages = Span(_MAGIC_BYTES, _MAGIC_BYTES)
+    if size:
+        pages = _inside(min(position for position in positions if position > 0), size, footer_at)
+        if any(position and not pages.start <= position < pages.end for position in positions):
+            raise ValueError(f"pages at bytes {positions} outside of their column chunk")
+    bloom = None
+    if BLOOM_AT in meta:
+        bloom_at, bloom_size = number_of(meta, BLOOM_AT), number_of(meta, BLOOM_BYTES, thrift.I32)
+        if bloom_at is None or bloom_size is None:
+            raise _UnknownLayout("a Bloom filter of unknown size")
+        bloom = _inside(bloom_at, bloom_size, footer_at)
     offsets = _index(fields, OFFSETS_AT, OFFSETS_BYTES, footer_at)
     bounds = _index(fields, BOUNDS_AT, BOUNDS_BYTES, footer_at)
-    return ChunkParts(fields, meta, pages, bloom, bounds, offsets)
+    return ChunkParts(fields, meta, pages, bloom, bounds, offsets), chunk_end
 
 
 def _index(fields: Fields, position: int, length: int, footer_at: int) -> Span | None:
@@ -298,6 +319,5 @@ def _count(fields: Fields, number: int) -> int:
 
 def _refuse_unknown(fields: Fields, known: frozenset[int], subject: str) -> None:
     """Raise _UnknownLayout if there are fields that may contain further positions, or keys of encryption."""
-    unknown = sorted(fields.keys() - known)
-    if unknown:
-        raise _UnknownLayout(f"{subject} has field {unknown[0]}")
+    if not known.issuperset(fields):
+        raise _UnknownLayout(f"{subject} has field {min(fields.keys() - known)}")

@@ -6,18 +6,27 @@ stay as their writer wrote them. :mod:`thrift` parses fields to values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from lsm_core.files.formats import thrift
 
 Fields = dict[int, tuple[int, bytes]]
 """Field id: (Thrift type, encoded value). The value of a boolean is its type, so it has no bytes."""
+Inner = Callable[[bytes, int, int], int]
+"""Function from (bytes, position, Thrift type) of a value to the position after the value."""
 _EMPTY: Final = (0, b"")
+_NO_INNER: Final[Mapping[int, Inner]] = {}
 
 
-def split_struct(data: bytes, at: int = 0) -> tuple[Fields, int]:
+def split_struct(data: bytes, at: int = 0, inner: Mapping[int, Inner] = _NO_INNER) -> tuple[Fields, int]:
     """Return the fields of the struct at byte ``at``, and the position after it.
+
+    Args:
+        data: the bytes to parse.
+        at: position of the struct.
+        inner: parser of the value of a field, by id of the field, if the value is split as well. It is called with
+            ``data``, the position and the type of the value, and returns the position after the value.
 
     Raises:
         ValueError: the bytes are not Thrift, or a field occurs twice.
@@ -33,8 +42,34 @@ def split_struct(data: bytes, at: int = 0) -> tuple[Fields, int]:
         if number in fields:  # readers differ in which of the two they use
             raise ValueError(f"field {number} occurs twice")
         start = reader.at
-        reader.value(kind)
+        if number in inner:
+            reader.at = inner[number](data, start, kind)
+        else:
+            reader.value(kind)
         fields[number] = kind, data[start : reader.at]
+
+
+def split_list(data: bytes, at: int, kind: int, split: Callable[[bytes, int], int]) -> int:
+    """Split each struct of the list at byte ``at``, and return the position after the list.
+
+    Args:
+        data: the bytes to parse.
+        at: position of the list.
+        kind: type of the value, which must be a list.
+        split: function that is called with ``data`` and the position of a struct, and returns the position after it.
+
+    Raises:
+        ValueError: the value is not a list of structs.
+        IndexError: the bytes are truncated.
+    """
+    reader = thrift.Reader(data, at)
+    count, element = reader.list_head() if kind == thrift.LIST else (1, kind)
+    if count and (element != thrift.STRUCT or kind != thrift.LIST):
+        raise ValueError("a field that is not a list of structs")
+    position = reader.at
+    for _ in range(count):
+        position = split(data, position)
+    return position
 
 
 def split_structs(data: bytes) -> list[bytes]:
@@ -44,16 +79,15 @@ def split_structs(data: bytes) -> list[bytes]:
         ValueError: the bytes are not a list of structs.
         IndexError: the bytes are truncated.
     """
-    reader = thrift.Reader(data)
-    count, kind = reader.list_head()
-    if kind != thrift.STRUCT and count:
-        raise ValueError("a list whose elements are no structs")
     structs = []
-    for _ in range(count):
-        start = reader.at
+
+    def split(data: bytes, at: int) -> int:
+        reader = thrift.Reader(data, at)
         reader.value(thrift.STRUCT)
-        structs.append(data[start : reader.at])
-    if reader.at != len(data):
+        structs.append(data[at : reader.at])
+        return reader.at
+
+    if split_list(data, 0, thrift.LIST, split) != len(data):
         raise ValueError("bytes after a list")
     return structs
 
