@@ -325,8 +325,6 @@ def _run_process() -> None:
     if sys.argv[1:2] and sys.argv[1] in _VERBS and sys.argv[1] not in _LONG_VERBS:
         gc.disable()  # what only looks is over before there is much to collect
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    # Arrow reads it when it is loaded: from then on the process has the allocator that merges would switch to.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.argv[1:2] and not _may_use_spark(sys.argv[1:]) and _find_verb(sys.argv[1]) is not None:
         # pyarrow loads pandas (a quarter of a second) at its first array, if it is there; without Spark no
         # built-in verb needs it.

@@ -7,7 +7,8 @@ files are written too; keys are looked up in the levels above the output to find
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Self
@@ -278,7 +279,7 @@ def rewrite(
         task: the task.
         files: files to rewrite.
         shapes: cache of the key ranges of files.
-        pipelined: merge and encode on two threads.
+        pipelined: merge and encode on two threads, and decode the files on a third one.
         witness: receives every input row to verify the result (V2); None to skip this verification.
         within: range of keys to rewrite; None for all.
         share: number of rewrites that share one merge budget.
@@ -296,11 +297,13 @@ def rewrite(
 
     living = living_at(store, task.now_ms)
     with (
+        ExitStack() as helpers,
         nullcontext()
         if rules is None
-        else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions)
-    ) as producer:
-        merge = _bucket_merge(store, task, within, share, producer, record_input, deletions)
+        else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions) as producer,
+    ):
+        helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-decode")) if pipelined else None
+        merge = _bucket_merge(store, task, within, share, producer, record_input, deletions, helper)
         writer = KeyValueFileWriter(
             store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
         )
@@ -385,6 +388,7 @@ def _bucket_merge(
     producer: ChangelogProducer | None,
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None,
     deletions: Mapping[str, DeletionFile],
+    helper: Executor | None = None,
 ) -> BucketMerge:
     source = BucketSource(
         store,
@@ -403,6 +407,7 @@ def _bucket_merge(
         budget=store.options.merge_budget // share,
         dictionaries=store.schema.field_names,
         changes=None if producer is None else producer.changes,
+        helper=helper,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -168,7 +169,7 @@ class Buffer:
         Raises:
             UnsortedInput: the input is not in key order.
         """
-        while not self.exhausted and not self._full(at_least):
+        while self.needs_rows(at_least):
             item = next(self._source, None)
             if item is None:
                 self.exhausted = True
@@ -192,6 +193,10 @@ class Buffer:
         if at_least is not None or self.rows == 0:
             return self.rows >= max(at_least or 1, 1)
         return self.rows >= self._most_rows or self.held >= self._most_bytes
+
+    def needs_rows(self, at_least: int | None) -> bool:
+        """Return whether :meth:`top_up` would read rows."""
+        return not self.exhausted and not self._full(at_least)
 
     @property
     def last_key(self) -> Key:
@@ -238,6 +243,39 @@ class Buffer:
         if count:
             self.pieces[0] = self.pieces[0].slice(count, len(self.pieces[0]))
         return pieces
+
+
+def fill_buffers(buffers: Sequence[Buffer], at_least: int | None, helper: Executor | None = None) -> None:
+    """Read rows until every input has enough rows buffered (:meth:`Buffer.top_up`).
+
+    Args:
+        buffers: the inputs.
+        at_least: number of rows to buffer for each input; None for the size of its largest batch.
+        helper: second thread, which reads some of the inputs at the same time; None to read all on this thread.
+
+    Raises:
+        UnsortedInput: an input is not in key order.
+    """
+    waiting = deque(buffer for buffer in buffers if buffer.needs_rows(at_least))
+
+    def fill_waiting() -> None:
+        while True:
+            try:
+                buffer = waiting.popleft()
+            except IndexError:
+                return
+            buffer.top_up(at_least)
+
+    if helper is None or len(waiting) < 2:
+        fill_waiting()
+        return
+    helper_fill = helper.submit(fill_waiting)
+    try:
+        fill_waiting()
+    finally:
+        waiting.clear()  # after an error, the helper only ends the input that it is reading
+        wait([helper_fill])
+    helper_fill.result()
 
 
 def is_ended(buffer: Buffer) -> bool:
@@ -529,6 +567,7 @@ def merge_streams(
     counters: MergeCounters | None = None,
     whole_keys: Callable[[Sequence[Piece]], list[pa.RecordBatch]] | None = None,
     columns: Collection[str] | None = None,
+    helper: Executor | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted ``inputs``, oldest first, into KV batches of at most 131,072 rows: keys ascending, each once.
 
@@ -545,6 +584,8 @@ def merge_streams(
         whole_keys: merge function to use instead of ``function``, which receives all rows of its keys at once. All
             versions of a key are then in memory together.
         columns: columns to return, at least one; None for all. Engines that build rows return all columns.
+        helper: second thread, which reads inputs together with the calling thread; None to read on this thread only.
+            Then the inputs must not share state that is not safe for threads.
 
     Raises:
         UnsortedInput: an input is not in order; the error has the index or the name of the input.
@@ -555,8 +596,7 @@ def merge_streams(
     counters = MergeCounters() if counters is None else counters
     merger = Merger(function, spec, drop_delete, counters, names=names, columns=columns)
     while True:
-        for buffer in buffers:
-            buffer.top_up(batch_rows)
+        fill_buffers(buffers, batch_rows, helper)
         pieces, open_end = take_window(buffers, spec) if whole_keys is None else (take_whole_keys(buffers), False)
         parts = window_parts(pieces)
         # a part's memory must be free while the consumer works on its output, so no variable may keep it

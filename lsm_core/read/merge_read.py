@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from operator import attrgetter
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,6 +46,8 @@ from lsm_core.storage.allocator import keep_small_arrays
 from lsm_core.tree import DataFile, interval_partition, newest_first
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from lsm_core.merge import ChangelogRules
     from lsm_core.merge.changelog import LookUp, WriteChanges
     from lsm_core.read.key_range import KeyBounds
@@ -416,6 +419,7 @@ class BucketMerge:
         columns: merged value columns: those asked for, and those that the merge engine needs.
         counters: dropped rows, and keys merged, over all sections so far.
         row_bytes: largest decoded bytes of a row so far; 0 before the first batch.
+        lock: held while the numbers and callbacks that all inputs share are updated.
     """
 
     def __init__(
@@ -428,6 +432,7 @@ class BucketMerge:
         budget: int | None = None,
         dictionaries: Collection[str] = (),
         changes: Changes | None = None,
+        helper: Executor | None = None,
     ) -> None:
         """Choose the merge functions of the table.
 
@@ -441,6 +446,9 @@ class BucketMerge:
             dictionaries: text columns that may be returned as Arrow dictionaries of int32. A column is a dictionary if
                 its values repeat in the files and the merge engine only selects rows. It may be plain in some batches.
             changes: settings for looking up keys and writing changes; None to do neither.
+            helper: second thread, which decodes some of the files; None to decode all on the calling thread. Columns
+                that are read as dictionaries are decoded by the calling thread, so that output files do not depend on
+                the order in which threads run.
 
         Raises:
             UnsupportedFeature: the files are sorted by other columns than the key.
@@ -471,6 +479,7 @@ class BucketMerge:
         self.columns = self.function.effective_columns(columns)
         self.twins = {key_name(name): name for name in store.schema.trimmed_primary_keys if name in self.columns}
         self.shared = SharedDictionaries()
+        self.helper, self.lock = helper, Lock()
         self.threshold = max(2, store.options.sort_spill_threshold)
         self.memory: int = store.options.merge_budget if budget is None else budget
 
@@ -509,8 +518,9 @@ class BucketMerge:
 
     def count_dropped(self, counters: MergeCounters) -> None:
         """Add the dropped rows of one merge to the totals of this object."""
-        for reason, rows in counters.dropped.items():
-            self.counters.drop(reason, rows)
+        with self.lock:
+            for reason, rows in counters.dropped.items():
+                self.counters.drop(reason, rows)
 
     def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
         """Run one merge pass: merge inputs of neighbouring age into :class:`Parked` results, and keep deletes.
@@ -591,6 +601,7 @@ class BucketMerge:
                 counters=counters,
                 whole_keys=whole_keys,
                 columns=columns,
+                helper=None if reader.dictionaries else self.helper,
             )
         finally:
             for stream in streams:
@@ -752,14 +763,15 @@ class _Reader:
         shared = merge.shared.reader() if merge.exact and self.dictionaries else None
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
-                merge.row_bytes = max(merge.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
-                if merge.source.seen is not None:
-                    merge.source.seen(file, batch)
-                if merge.source.living is not None:
-                    kept = merge.source.living(batch)
-                    if over := batch.num_rows - kept.num_rows:
-                        merge.counters.drop(EXPIRED, over)
-                    batch = kept
+                with merge.lock:
+                    merge.row_bytes = max(merge.row_bytes, rows_bytes(batch) / max(1, batch.num_rows))
+                    if merge.source.seen is not None:
+                        merge.source.seen(file, batch)
+                    if merge.source.living is not None:
+                        kept = merge.source.living(batch)
+                        if over := batch.num_rows - kept.num_rows:
+                            merge.counters.drop(EXPIRED, over)
+                        batch = kept
                 chosen = batch.select(schema.names)
                 yield chosen if shared is None else shared(chosen)
 

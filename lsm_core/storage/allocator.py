@@ -15,21 +15,26 @@ _OWN_PAGES: Final = 8 * 1024 * 1024
 """Arrays of at least this size (bytes) get separate pages, which are returned to the system with the array."""
 _USER_SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 _POOL_VARIABLE: Final = "ARROW_DEFAULT_MEMORY_POOL"
+_JEMALLOC: Final = "jemalloc"
 
 
 @cache
 def keep_small_arrays() -> None:
-    """Let the C library keep up to 32 MiB of freed memory for the next arrays, which avoids page faults.
+    """Switch Arrow to the allocator that suits merges, and let the C library keep up to 32 MiB of freed memory.
 
-    Arrow's preferred allocator returns this memory and faults it in again, in huge pages: a tenth of the time of a
-    compaction, a quarter of its memory. So Arrow is switched to the memory of the C library, unless the environment
-    variable ``ARROW_DEFAULT_MEMORY_POOL`` or `pyarrow.set_memory_pool` chose an allocator. The first merge of a process
-    calls this function; importing `lsm_core` changes nothing. Settings in the environment take precedence, and C
-    libraries other than glibc are not changed.
+    Arrow's preferred allocator faults the memory of every window in again, in huge pages. With jemalloc a compaction
+    needs less memory than with any other, up to a quarter, and it is the fastest on two cores (kernels.md 4). If Arrow
+    was built without jemalloc, the C library's allocator is the best. Arrow is not switched if the environment variable
+    ``ARROW_DEFAULT_MEMORY_POOL`` or `pyarrow.set_memory_pool` chose an allocator. The first merge of a process calls
+    this function; importing `lsm_core` changes nothing.
+
+    The C library's settings are for NumPy's arrays. Settings in the environment take precedence, and C libraries other
+    than glibc are not changed.
     """
-    preferred = pa.default_memory_pool().backend_name == pa.supported_memory_backends()[0]
-    if preferred and _POOL_VARIABLE not in os.environ:
-        pa.set_memory_pool(pa.system_memory_pool())
+    backends = pa.supported_memory_backends()
+    is_preferred = pa.default_memory_pool().backend_name == backends[0]
+    if is_preferred and _POOL_VARIABLE not in os.environ:
+        pa.set_memory_pool(pa.jemalloc_memory_pool() if _JEMALLOC in backends else pa.system_memory_pool())
     if any(name in os.environ for name in _USER_SETTINGS):
         return
     try:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -242,6 +245,51 @@ def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_boun
     assert sum(item.num_rows for item in out) == 2 * rows
     assert max(item.num_rows for item in out) <= 131_072
     assert pa.Table.from_batches(out).column(0).to_pylist() == list(range(2 * rows))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_helper_reads_inputs_on_its_thread_and_the_rows_are_the_same(seed: int) -> None:
+    history = random_history(seed)
+    schema, readers = arrow_schema(history), set()
+
+    def recorded(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+        for batch in batches(rows, schema, 2):
+            readers.add(threading.get_ident())
+            time.sleep(0.0002)  # both threads have inputs to read
+            yield batch
+
+    def merge(helper: Executor | None) -> list[dict[str, object]]:
+        inputs = [RunInput(recorded(rows), rows[0].level, rows[0].age) for rows in history.inputs if rows]
+        out = merge_streams(inputs, Deduplicate(history.spec), key_spec=history.spec, helper=helper)
+        return pa.Table.from_batches(out, schema=schema).to_pylist()
+
+    alone = merge(None)
+    assert readers <= {threading.get_ident()}
+    with ThreadPoolExecutor(1) as helper:
+        assert merge(helper) == alone
+    assert len(readers) == 2 or sum(map(bool, history.inputs)) < 2
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2, 3])
+def test_an_error_of_either_thread_is_raised_when_no_thread_reads_any_more(broken: int) -> None:
+    reading: list[int] = []
+
+    def rows(number: int) -> Iterator[pa.RecordBatch]:
+        reading.append(number)
+        time.sleep(0.002)
+        if number == broken:
+            raise OSError(f"input {number}")
+        reading.append(-number)
+        yield pa.record_batch({"_KEY_id": [number], "_SEQUENCE_NUMBER": [number]})
+
+    inputs = [RunInput(rows(number), 0, number) for number in range(4)]
+    with ThreadPoolExecutor(1) as helper:
+        with pytest.raises(OSError, match=f"input {broken}"):
+            list(merge_streams(inputs, Deduplicate(KeySpec(("id",))), helper=helper))
+        ended = list(reading)
+        time.sleep(0.005)
+        assert reading == ended
+    assert sum(ended) == broken  # every input that was begun, except the broken one, was read to its end
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
