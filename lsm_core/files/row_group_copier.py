@@ -54,6 +54,8 @@ from lsm_core.storage import FileIO, ahead
 _MAGIC: Final = b"PAR1"
 _BLOCK: Final = 4 << 20
 """Bytes that are read and written at a time."""
+_AHEAD: Final = 4 * _BLOCK
+"""Bytes of a remote file that are fetched at a time, while the bytes before are written."""
 MOST_GROUPS: Final = 32_767
 """Largest number of row groups of a file: the position of a row group is a 16-bit number."""
 _LOCATIONS: Final = 1
@@ -145,10 +147,12 @@ class RowGroupCopier:
         if len(self._groups) + len(numbers) > MOST_GROUPS:
             raise UnsupportedFeature(f"more than {MOST_GROUPS:,} row groups in {self._path}")
         self._first = first
-        for run in _adjacent([groups.parts(number) for number in numbers]):
-            pages = Span(run[0].pages.start, run[-1].pages.end)
+        runs = list(_adjacent([groups.parts(number) for number in numbers]))
+        spans = [Span(run[0].pages.start, run[-1].pages.end) for run in runs]
+        fetched = _ahead(source, spans)
+        for run, pages in zip(runs, spans, strict=True):
             shift = self.position - pages.start
-            self._copy(source, groups.path, pages)
+            self._copy(fetched, groups.path, pages)
             for parts in run:
                 self._keep(source, groups.path, parts, shift)
 
@@ -239,7 +243,7 @@ def require_copied(file_io: FileIO, path: str, copied: Sequence[CopiedBytes]) ->
         CorruptFile: the file differs from what was copied.
     """
     with open_checked(file_io, path, "Parquet", None) as opened:
-        source = ahead(opened, [[(part.span.start, part.span.end)] for part in copied])
+        source = _ahead(opened, [part.span for part in copied])
         for part in copied:
             digest = xxhash.xxh3_128()
             for block in _blocks(source, path, part.span):
@@ -249,6 +253,12 @@ def require_copied(file_io: FileIO, path: str, copied: Sequence[CopiedBytes]) ->
                 span = f"bytes {part.span.start:,} to {part.span.end:,}"
                 raise CorruptFile(path, f"its {span} are not {origin}: the storage changed them")
     quietly_close(opened)
+
+
+def _ahead(source: Any, spans: Sequence[Span]) -> Any:
+    """Return a source that fetches the next bytes of ``spans`` before they are read, if the file is remote."""
+    steps = ((at, min(at + _AHEAD, span.end)) for span in spans for at in range(span.start, span.end, _AHEAD))
+    return ahead(source, [[step] for step in steps])
 
 
 def _adjacent(groups: Sequence[GroupParts]) -> Iterator[list[GroupParts]]:

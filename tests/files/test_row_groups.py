@@ -45,6 +45,7 @@ from lsm_core.files.row_groups import (
     read_groups,
 )
 from lsm_core.storage import LocalFileIO
+from lsm_core.storage.remote_input import RemoteFile
 from tests.files.test_parquet_usual import CHANGES, changed, files
 
 IO = LocalFileIO()
@@ -290,3 +291,24 @@ def test_a_file_that_is_another_size_or_missing_is_refused(tmp_path: Path) -> No
         open_groups(IO, groups.path, size=7)
     with pytest.raises(CorruptFile, match="missing"):
         open_groups(IO, str(tmp_path / "none.parquet"))
+
+
+def test_a_remote_file_is_copied_with_few_requests(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.parquet", rows(1, 2_000), use_dictionary=False, compression="none")
+    data = (tmp_path / "a.parquet").read_bytes()
+    requests: list[tuple[int, int]] = []
+
+    def fetch(start: int, end: int) -> bytes:
+        requests.append((start, end))
+        return data[start:end]
+
+    remote = RemoteFile.opened(fetch, lambda size: (len(data), data[-size:]), lambda: len(data))
+    copies = []
+    for opened in (remote, pa.BufferReader(data)):
+        output = io.BytesIO()
+        copier = RowGroupCopier(output, "b.parquet")
+        copier.copy(opened, source, range(len(source.group_rows)))
+        copier.close()
+        copies.append(output.getvalue())
+    assert copies[0] == copies[1]
+    assert 1 <= len(requests) <= 2

@@ -28,8 +28,8 @@ from tests.support.spliced import splice
 
 Java = Callable[..., dict[str, Any]]
 WRITERS = {
-    "zstd": {"file.compression": "zstd"},
-    "v2-snappy": {"file.compression": "snappy", "parquet.writer.version": "v2"},
+    "zstd": {"file.compression": "zstd", "parquet.page.row.count.limit": "20"},
+    "v2-snappy": {"file.compression": "snappy", "parquet.writer.version": "v2", "parquet.page.row.count.limit": "7"},
     "plain-none": {"file.compression": "none", "parquet.enable.dictionary": "false"},
     "bloom-lz4": {"file.compression": "lz4", "parquet.bloom.filter.enabled#id": "true"},
     "gzip": {"file.compression": "gzip"},
@@ -71,6 +71,8 @@ def paths_of(table: Table) -> list[str]:
 def check_by_tools(path: str, expected: pa.Table) -> None:
     """pyarrow and DuckDB find the file valid, and a filter that skips row groups finds all rows."""
     assert pq.read_table(path, page_checksum_verification=True, pre_buffer=False).num_rows == expected.num_rows
+    chunks = [pq.read_metadata(path).row_group(0).column(leaf) for leaf in range(len(expected.column_names))]
+    assert all(chunk.has_offset_index and chunk.has_column_index and chunk.is_stats_set for chunk in chunks)
     with duckdb.connect() as database:
         _check_by_duckdb(database, path, expected)
 
