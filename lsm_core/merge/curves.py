@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,6 @@ STRATEGIES: Final = (ORDER, ZORDER, HILBERT)
 _WORD: Final = 8
 _BITS: Final = 64
 _SIGN: Final = np.uint64(1 << 63)
-_BIT: Final = np.uint64(1)
 _ALL_BITS: Final = np.uint64((1 << 64) - 1)
 _FALSE: Final = np.uint64(0x01 << 56)
 _TRUE: Final = np.uint64(0x81 << 56)
@@ -337,13 +336,15 @@ def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
         axes: one array for each coordinate, with values below 2**``bits``.
         bits: bits of a coordinate.
     """
-    coordinates = [axis.copy() for axis in axes]
-    first = coordinates[0]
+    # the narrowest words hold four times as many points in a register
+    kind: Any = next(kind for kind in (np.uint16, np.uint32, np.uint64) if bits <= np.iinfo(kind).bits)
+    coordinates: list[npt.NDArray[Any]] = [axis.astype(kind) for axis in axes]
+    first, one = coordinates[0], kind(1)
     for bit in range(bits - 1, 0, -1):
-        shift, low = np.uint64(bit), np.uint64((1 << bit) - 1)
+        shift, low = kind(bit), kind((1 << bit) - 1)
         for axis in coordinates:
             # all ones where the bit is set: these points invert the first axis, the others swap low bits
-            is_set = (axis >> shift) & _BIT
+            is_set = (axis >> shift) & one
             np.negative(is_set, out=is_set)
             is_set &= low
             swap = first ^ axis
@@ -353,10 +354,12 @@ def hilbert_transposed(axes: Sequence[Words], bits: int = _BITS) -> list[Words]:
             first ^= swap
     for before, axis in pairwise(coordinates):
         axis ^= before
-    parity = coordinates[-1] >> _BIT
-    for step in (1, 2, 4, 8, 16, 32):
-        parity ^= parity >> np.uint64(step)
-    return [axis ^ parity for axis in coordinates]
+    parity = coordinates[-1] >> one
+    step = 1
+    while step < bits:
+        parity ^= parity >> kind(step)
+        step *= 2
+    return [(axis ^ parity).astype(np.uint64) for axis in coordinates]
 
 
 def _hilbert(axes: Sequence[Words], bits: int) -> Bytes:

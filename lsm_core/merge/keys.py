@@ -732,13 +732,13 @@ def count_not_above(bounds: Sequence[bytes], keys: ByteKeys) -> Ints:
         parts = [bound[position : position + 8].ljust(8, b"\0") for bound in bounds[first:last]]
         bound_words = np.frombuffer(b"".join(parts), np.dtype(">u8")).astype(np.uint64)
         words = keys.words(position, rows)
-        smaller, not_above = (np.searchsorted(bound_words, words, side) for side in ("left", "right"))
-        counts[slice(None) if rows is None else rows] = first + smaller
-        undecided = np.flatnonzero(smaller < not_above)
-        for group in np.unique(smaller[undecided]):
-            members = undecided[smaller[undecided] == group]
-            start, end = first + int(group), first + int(not_above[members[0]])
-            steps.append((members if rows is None else rows[members], start, end, position + 8))
+        not_above = np.searchsorted(bound_words, words, "right")
+        counts[slice(None) if rows is None else rows] = first + not_above
+        undecided = np.flatnonzero(np.append(bound_words[:1], bound_words)[not_above] == words)
+        for end in np.unique(not_above[undecided]):
+            members = undecided[not_above[undecided] == end]
+            start = int(np.searchsorted(bound_words, words[members[0]]))
+            steps.append((members if rows is None else rows[members], first + start, first + int(end), position + 8))
     return counts
 
 

@@ -108,21 +108,20 @@ def _sort_rows(
     layout = plan_layout(store, task, files, ranges)
     with SpillSpace.of(store.options) as space:
         spread = RangeDistributor(layout.curve, layout.cuts, schema, budget, space)
-        source = _read_rows(store, task, files, batch_rows(row_bytes, budget), read)
+        source = _read_rows(store, task, files, batch_rows(row_bytes, budget))
         with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
             for batch in batches:
+                read.content = read.content.plus(content_of(batch, store.schema))
                 spread.add(batch)
         for place in range(layout.cuts.ranges):
             yield from sort_batches(spread.take(place), layout.curve, schema, budget, space)
 
 
 def _read_rows(
-    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int, read: _ReadContent
+    store: TableStore, task: SortTask, files: Sequence[DataFileMeta], rows: int
 ) -> Generator[pa.RecordBatch, None, None]:
     marks = TaskVectors(store, task)
     for file in files:
         batches = open_append(store, task.partition, task.bucket, file, batch_rows=rows, deleted=marks.vector(file))
         with closing(batches):  # type: ignore[type-var]
-            for batch in batches:
-                read.content = read.content.plus(content_of(batch, store.schema))
-                yield batch
+            yield from batches
