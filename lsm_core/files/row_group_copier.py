@@ -82,12 +82,16 @@ class _Group:
     """A copied row group, whose page index is written at the end of the file.
 
     Attributes:
-        parts: parts of the row group in its source; the fields already have the positions of the output.
+        rows: number of rows.
+        fields: encoded fields of the RowGroup without its columns.
+        chunks: encoded fields of each ColumnChunk without the positions of its page index.
         bounds: encoded ColumnIndex of each column chunk, or None.
         offsets: encoded OffsetIndex of each column chunk, with the positions of the output, or None.
     """
 
-    parts: GroupParts
+    rows: int
+    fields: Fields
+    chunks: list[Fields] = field(default_factory=list)
     bounds: list[bytes | None] = field(default_factory=list)
     offsets: list[bytes | None] = field(default_factory=list)
 
@@ -118,7 +122,7 @@ class RowGroupCopier:
     @property
     def rows(self) -> int:
         """Rows of the copied row groups."""
-        return sum(group.parts.rows for group in self._groups)
+        return sum(group.rows for group in self._groups)
 
     @property
     def copied(self) -> Sequence[CopiedBytes]:
@@ -170,7 +174,7 @@ class RowGroupCopier:
             self._write(data, digest)
         fields: Fields = dict(self._first.heads)
         set_number(fields, ROWS, self.rows)
-        encoded = (_encode_group(group.parts) for group in self._groups)
+        encoded = (_encode_group(group) for group in self._groups)
         fields[GROUPS] = thrift.LIST, join_structs(encoded)
         data = join_fields(fields)
         end = data + len(data).to_bytes(4, "little") + _MAGIC
@@ -183,11 +187,11 @@ class RowGroupCopier:
         position = self.position
         for at, size, name in ((BOUNDS_AT, BOUNDS_BYTES, "bounds"), (OFFSETS_AT, OFFSETS_BYTES, "offsets")):
             for group in self._groups:
-                for chunk, data in zip(group.parts.chunks, getattr(group, name), strict=True):
+                for fields, data in zip(group.chunks, getattr(group, name), strict=True):
                     if data is None:
                         continue
-                    set_number(chunk.fields, at, position)
-                    set_number(chunk.fields, size, len(data), thrift.I32)
+                    set_number(fields, at, position)
+                    set_number(fields, size, len(data), thrift.I32)
                     position += len(data)
                     yield data
 
@@ -200,18 +204,21 @@ class RowGroupCopier:
             parts: parts of the row group in the file.
             shift: difference between the positions of its pages in the output and in the file.
         """
-        group = _Group(parts)
+        group = _Group(parts.rows, parts.fields)
         for chunk in parts.chunks:
             _shift_chunk(chunk, shift)
             if chunk.bloom is not None:
                 set_number(chunk.meta, BLOOM_AT, self.position)
                 self._copy(source, path, chunk.bloom)
+            chunk.fields[CHUNK_META] = thrift.STRUCT, join_fields(chunk.meta)
+            group.chunks.append(chunk.fields)
             bounds, offsets = (
                 None if span is None else b"".join(_blocks(source, path, span))
                 for span in (chunk.bounds, chunk.offsets)
             )
             group.bounds.append(bounds)
             group.offsets.append(None if offsets is None else _shift_offsets(offsets, chunk.pages, shift, path))
+        del parts.fields[GROUP_COLUMNS]
         set_number(parts.fields, ORDINAL, len(self._groups), thrift.I16)
         if number_of(parts.fields, GROUP_AT) is not None:
             set_number(parts.fields, GROUP_AT, parts.pages.start + shift)
@@ -326,11 +333,7 @@ def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
     return join_fields(fields)
 
 
-def _encode_group(parts: GroupParts) -> bytes:
-    """Return the encoded RowGroup of copied parts."""
-    chunks = []
-    for chunk in parts.chunks:
-        chunk.fields[CHUNK_META] = thrift.STRUCT, join_fields(chunk.meta)
-        chunks.append(join_fields(chunk.fields))
-    parts.fields[GROUP_COLUMNS] = thrift.LIST, join_structs(chunks)
-    return join_fields(parts.fields)
+def _encode_group(group: _Group) -> bytes:
+    """Return the encoded RowGroup of a copied row group."""
+    chunks = thrift.LIST, join_structs(map(join_fields, group.chunks))
+    return join_fields({**group.fields, GROUP_COLUMNS: chunks})
