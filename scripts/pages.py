@@ -79,6 +79,12 @@ _DREDGE = {
     "dredge.pre-compaction-tag.time-retained": (
         "retention of this tag: it is written into the tag, and the tag expiry of Paimon or Dredge removes it then"
     ),
+    "dredge.read.exact-keys": (
+        "`auto`: reads return row groups in whose key range no other file of the bucket has a key as they are stored, "
+        "without keys and without a merge, where that saves more than it costs; `always`: also small ones; `never`: "
+        "files that overlap by their smallest and largest keys are merged, as by Paimon "
+        "([why](decisions/key-exact-units.md#reads))"
+    ),
     "dredge.read.threads": "splits that a full read reads at once; unset: as many as processors",
     "dredge.tombstone-retention": (
         "retention of deletes in tables with a `sequence.field`, also in the top level, so that a late, older insert "

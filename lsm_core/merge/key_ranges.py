@@ -39,7 +39,7 @@ def rows_by_range(keys: NormalisedKeys, lows: Sequence[Scalar], highs: Sequence[
     if not len(keys):
         return
     last = keys.scalar(len(keys) - 1)
-    row, number = 0, bisect_left(highs, keys.scalar(0))  # type: ignore[arg-type, type-var]
+    row, number = 0, bisect_left(highs, keys.scalar(0))
     while number < len(lows) and (row < len(keys) or lows[number] <= last):  # type: ignore[operator]
         start = keys.bisect(lows[number], right=False)
         stop = keys.bisect(highs[number], right=True) if start < len(keys) else start

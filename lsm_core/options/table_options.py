@@ -1199,6 +1199,15 @@ class TableOptions:
         return str(self.get("dredge.compaction.exact-keys"))
 
     @property
+    def exact_reads(self) -> str:
+        """``dredge.read.exact-keys``: whether reads return parts in which one file alone has keys without a merge.
+
+        With "auto", where that saves more than it costs; with "always", parts of any size; with "never", all files that
+        overlap by their smallest and largest keys are merged, as in Paimon.
+        """
+        return str(self.get("dredge.read.exact-keys"))
+
+    @property
     def clusters_incrementally(self) -> bool:
         """``clustering.incremental``: append tables are compacted by sorting files, level by level."""
         return bool(self.get("clustering.incremental"))

@@ -121,21 +121,12 @@ class KeyBounds:
 
         The values are order-preserving bytes. ``meta`` is the file, and ``source`` is the same file, opened.
         """
-        if self._store.schema.nullable_key:  # statistics do not cover nulls
-            return None
-        key = self._store.schema.field(self._store.schema.trimmed_primary_keys[0])
-        written = next((f.name for f in self._store.schema_of(meta.schema_id).fields if f.id == key.id), None)
-        if written is None:
-            return None
-        present = set(source.schema.names)
-        name = KEY_PREFIX + written if KEY_PREFIX + written in present else written
-        bounds = source.group_bounds(name) if name in present else None
+        bounds = group_bounds_of_key(self._store, meta, source)
         if bounds is None:
             return None
-        column_type = self._store.schema.arrow_schema.field(key.name).type
         try:
-            lows, highs = (numpy_array(key_bytes([refit(side, column_type)])) for side in bounds)
-        except (pa.ArrowException, UnsupportedFeature):
+            lows, highs = (numpy_array(key_bytes([side])) for side in bounds)
+        except UnsupportedFeature:
             return None  # bounds that cannot be decoded as keys exclude nothing
         return list(lows), list(highs)
 
@@ -172,3 +163,33 @@ class KeyBounds:
                     yield batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
                 if stop < batch.num_rows:  # the range ends in this batch
                     return
+
+
+def group_bounds_of_key(store: TableStore, meta: DataFileMeta, source: FileSource) -> tuple[pa.Array, pa.Array] | None:
+    """Return the smallest and the largest values of the first key column per row group, from the footer.
+
+    Args:
+        store: the table.
+        meta: manifest entry of the file.
+        source: the same file, opened.
+
+    Returns:
+        Arrays of the column's type in the table's schema, or None if the footer has no usable bounds.
+    """
+    if store.schema.nullable_key:  # statistics do not cover nulls
+        return None
+    key = store.schema.field(store.schema.trimmed_primary_keys[0])
+    written = next((f.name for f in store.schema_of(meta.schema_id).fields if f.id == key.id), None)
+    if written is None:
+        return None
+    present = set(source.schema.names)
+    name = KEY_PREFIX + written if KEY_PREFIX + written in present else written
+    bounds = source.group_bounds(name) if name in present else None
+    if bounds is None:
+        return None
+    column_type = store.schema.arrow_schema.field(key.name).type
+    try:
+        low, high = (refit(side, column_type) for side in bounds)
+    except pa.ArrowException:
+        return None
+    return low, high

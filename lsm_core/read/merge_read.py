@@ -483,26 +483,41 @@ class BucketMerge:
         self.threshold = max(2, store.options.sort_spill_threshold)
         self.memory: int = store.options.merge_budget if budget is None else budget
 
-    def section(self, section: Section) -> Batches:
-        """Yield merged KV batches of one section, ascending by key, each key once.
+    def reader(self, section: Section) -> SectionReader:
+        """Return the reader of the inputs of one section.
 
-        Raises:
-            CorruptFile: a file is damaged or not in key order; the error names it.
+        If the inputs are merged in one pass, columns whose values repeat in the largest file are read as dictionaries,
+        unless the engine compares them.
         """
-        reader = _Reader.of(self, section)
-        inputs: list[Input] = list(reader.inputs)
-        limit = self.memory // _IN_MEMORY_SHARE
-        if fits(reader.sizes(inputs), self.threshold, limit):
-            # Columns whose values repeat in the largest file are read as dictionaries, unless the engine compares them.
+        reader = SectionReader.of(self, section)
+        if self.in_one_pass(reader, reader.inputs):
             source = self.source
             compared_columns = {*source.store.schema.primary_keys, *self.function.key_spec.sequence_columns}
             names = [name for name in self.columns if name in self.dictionaries and name not in compared_columns]
             if names and not isinstance(self.function, FoldFunction):
                 repeating = repeating_texts(source.store, source.partition, source.bucket, section.files, names)
-                reader = replace(reader, dictionaries=frozenset(repeating))
+                return replace(reader, dictionaries=frozenset(repeating))
+        return reader
+
+    def in_one_pass(self, reader: SectionReader, inputs: Sequence[Input]) -> bool:
+        """Return whether the inputs of a section can be merged in one pass."""
+        return fits(reader.sizes(inputs), self.threshold, self.memory // _IN_MEMORY_SHARE)
+
+    def section(self, section: Section, reader: SectionReader | None = None) -> Batches:
+        """Yield merged KV batches of one section, ascending by key, each key once.
+
+        Args:
+            section: the section.
+            reader: reader of the section's inputs; None for a new one.
+
+        Raises:
+            CorruptFile: a file is damaged or not in key order; the error names it.
+        """
+        reader = self.reader(section) if reader is None else reader
+        inputs: list[Input] = list(reader.inputs)
         with SpillSpace() as space:
-            while not fits(reader.sizes(inputs), self.threshold, limit):
-                inputs = self._one_pass(inputs, reader, space, limit)
+            while not self.in_one_pass(reader, inputs):
+                inputs = self._one_pass(inputs, reader, space, self.memory // _IN_MEMORY_SHARE)
             columns = None if self.exact else self.columns or None
             with closing(self._merge(inputs, reader, self.function, self.drop_delete, self.changes, columns)) as merged:
                 if not self.exact:
@@ -522,7 +537,7 @@ class BucketMerge:
             for reason, rows in counters.dropped.items():
                 self.counters.drop(reason, rows)
 
-    def _one_pass(self, inputs: list[Input], reader: _Reader, space: SpillSpace, limit: int) -> list[Input]:
+    def _one_pass(self, inputs: list[Input], reader: SectionReader, space: SpillSpace, limit: int) -> list[Input]:
         """Run one merge pass: merge inputs of neighbouring age into :class:`Parked` results, and keep deletes.
 
         Inputs outside the chosen ranges stay unchanged. If changes are written, the oldest input above level 0 stays
@@ -564,7 +579,7 @@ class BucketMerge:
     def _merge(
         self,
         inputs: Sequence[Input],
-        reader: _Reader,
+        reader: SectionReader,
         function: MergeFunction,
         drop_delete: bool,
         changes: Changes | None = None,
@@ -613,7 +628,7 @@ class BucketMerge:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class SectionReader:
     """Reader of the inputs of one section.
 
     Attributes:
@@ -624,6 +639,7 @@ class _Reader:
         need_sequence: whether sequence numbers must be decoded.
         need_kind: whether row kinds must be decoded.
         dictionaries: columns to read as Arrow dictionaries.
+        rows_of: function that returns the rows of a file, if not all of them are merged at once; None for all rows.
     """
 
     merge: BucketMerge
@@ -633,9 +649,10 @@ class _Reader:
     need_sequence: bool
     need_kind: bool
     dictionaries: frozenset[str] = frozenset()
+    rows_of: Callable[[DataFileMeta], Batches] | None = None
 
     @staticmethod
-    def of(merge: BucketMerge, section: Section) -> _Reader:
+    def of(merge: BucketMerge, section: Section) -> SectionReader:
         """Choose the inputs of a section: either its groups of files of one age, or its sorted runs.
 
         Groups are chosen if all of them may be open at once. If there are too many, the fewer runs are chosen. If even
@@ -664,7 +681,7 @@ class _Reader:
             inputs = (HighLevels(tuple(high)), *(group for group in groups if group[0].level == 0))
         need_kind = merge.exact or any(file.delete_row_count != 0 for file in section.files)
         rows = _batch_rows(merge, section.files, min(len(inputs), merge.threshold))
-        return _Reader(merge, inputs, ages, rows, need_sequence, need_kind)
+        return SectionReader(merge, inputs, ages, rows, need_sequence, need_kind)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -719,7 +736,7 @@ class _Reader:
         parts = []
         for file in source:
             path = self.merge.source.store.data_path(self.merge.source.partition, self.merge.source.bucket, file)
-            rows = self._open(file)
+            rows = self.open_file(file) if self.rows_of is None else self.rows_of(file)
             ahead = _read_ahead(rows) if whole else rows
             parts.append(RunInput(ahead, *self.ages[file.file_name], path, at_hand=self._buffered_rows))
         return parts[0] if len(parts) == 1 else RunInput.chain(parts, _chain_name(parts), self._buffered_rows)
@@ -741,11 +758,19 @@ class _Reader:
                 for part in stream.parts or (stream,):
                     part.batches.close()  # type: ignore[attr-defined]
 
-    def _open(self, file: DataFileMeta) -> Batches:
+    def open_file(self, file: DataFileMeta, row_groups: Sequence[int] | None = None) -> Batches:
+        """Yield the rows of a file in the schema of the merge, without deleted and expired rows.
+
+        Args:
+            file: the file.
+            row_groups: row groups to read; None for all.
+        """
         merge = self.merge
         vector = merge.source.deletions.get(file.file_name)
         opened = merge.source.opener or open_kv
         coded: dict[str, Any] = {"dictionaries": self.dictionaries} if self.dictionaries else {}
+        if row_groups is not None:
+            coded["row_groups"] = row_groups
         batches = opened(
             merge.source.store,
             merge.source.partition,

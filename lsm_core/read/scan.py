@@ -22,29 +22,28 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, as_dictionaries, distinct, numpy_array, plain
 from lsm_core.errors import ColumnNotFound, InvalidFilter
-from lsm_core.files import open_append
-from lsm_core.files.positions import Unwanted
 from lsm_core.format.partitions import partition_bytes
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import branches, manifests
-from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
+from lsm_core.metadata.indexes import deletion_vectors, require_in_place
 from lsm_core.metadata.live_files import compacted_only, has_unmarked_levels
 from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, tracks_rows, with_row_ids
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_allowed_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
 from lsm_core.read.evolution import descriptor_columns, read_evolved
-from lsm_core.read.merge_read import read_bucket_merged, read_unmerged, repeating_texts
+from lsm_core.read.lone_parts import read_by_parts
+from lsm_core.read.merge_read import read_unmerged
 from lsm_core.read.predicate import Predicate, parse_filter
 from lsm_core.read.prune import (
     combinations,
     manifest_chooser,
-    passing_rows,
     prune_buckets,
     prune_files,
     prune_partitions,
 )
+from lsm_core.read.raw_read import read_raw_file
 from lsm_core.read.splits import Split, bucket_numbers, cut, row_id_groups
 from lsm_core.read.table_versions import Version, naming_lost_version, require_same_columns, resolve
 
@@ -232,25 +231,11 @@ def read_raw(
     Raises:
         CorruptFile: a file is missing, damaged or differs from its manifest entry; the error names it.
     """
+    place = split.partition, split.bucket
     for file, vector in zip(split.files, split.deletions, strict=True):
-        passing = None if predicate is None else passing_rows(store, split.partition, split.bucket, file, predicate)
-        if passing is not None and not passing.any():
-            continue
-        deleted = None if vector is None else read_vector(store, vector, file.row_count)
-        unwanted = None if passing is None else Unwanted(~passing, deleted)
-        place = split.partition, split.bucket
-        coded = repeating_texts(store, *place, [file], dictionaries)
-        rows = open_append(
-            store,
-            *place,
-            file,
-            columns=columns,
-            deleted=unwanted or deleted,
-            row_groups=None if unwanted is None else unwanted.groups_left,
-            dictionaries=coded,
+        yield from read_raw_file(
+            store, place, file, vector, columns=columns, predicate=predicate, dictionaries=dictionaries
         )
-        with closing(rows) as batches:  # type: ignore[type-var]
-            yield from batches
 
 
 @dataclass(frozen=True)
@@ -595,16 +580,15 @@ def read_split(
     elif not store.has_primary_key:
         source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed, resolve=True)
     else:
-        source = read_bucket_merged(
+        source = read_by_parts(
             store,
-            split.partition,
-            split.bucket,
-            split.files,
+            (split.partition, split.bucket),
             columns=needed,
             sections=split.sections,
             deletions=split.vectors,
             budget=budget,
             dictionaries=texts,
+            predicate=predicate,
         )
     with closing(source) as batches:
         for batch in batches:
