@@ -26,8 +26,8 @@ _DREDGE = {
     "dredge.compaction.mergeable-branches": "`closed`: an append table with branches is not compacted while Paimon's "
     "`merge_branch` is possible, because a merge requires a history of appends only; `as-paimon`: it is compacted",
     "dredge.compaction.exact-keys": (
-        "`auto`: compactions keep files in whose key range no other file of the bucket has a key, where that saves more "
-        "than it costs; `always`: also small ones; `never`: files that overlap by their smallest and largest keys are "
+        "`auto`: compactions keep files in whose key range no other file of the bucket has a key, and copy such Parquet "
+        "row groups without decoding, where that saves more than it costs; `always`: also small ones; `never`: files that overlap by their smallest and largest keys are "
         "rewritten, as by Paimon ([why](decisions/key-exact-units.md))"
     ),
     "dredge.compaction.order-sensitive": (

@@ -28,7 +28,7 @@ from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import Shapes
 from lsm_core.tree import DataFile, TaskPlan
 
-_OPENING: Final = 8_000
+OPENING: Final = 8_000
 """Cost of opening one file for one more key range, in rows that are compacted in the same time."""
 _MOST_RANGES: Final = 64
 """Largest number of key ranges between kept files; more would cost more than they save."""
@@ -77,7 +77,7 @@ def find_untouched(store: TableStore, task: BucketTask, plan: TaskPlan, shapes: 
     keepable = {file.name for file in plan.keepable}
     searches = [
         _Search(store, task, [metas[file.name] for run in runs for file in run.files], shapes).run(
-            keepable, small_below, least_rows=0 if always else _OPENING
+            keepable, small_below, least_rows=0 if always else OPENING
         )
         for runs in plan.rewrites
         if len(runs) > 1
@@ -282,4 +282,4 @@ def _smaller(a: _Key | None, b: _Key | None) -> _Key | None:
     return a if a.comparable <= b.comparable else b
 
 
-__all__ = ["ALWAYS", "NEVER", "UntouchedFiles", "find_untouched", "sort_keys"]
+__all__ = ["ALWAYS", "NEVER", "OPENING", "UntouchedFiles", "find_untouched", "sort_keys"]

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.exact_keys import find_untouched, sort_keys
+from lsm_core.compact.splice_search import beside_spliced, find_spliced
 from lsm_core.compact.task import BucketReport, BucketResult, BucketTask, Judge
 from lsm_core.compact.task_vectors import TaskVectors, join_vectors
 from lsm_core.compact.unit import discard_result, execute_task, plan_of, require_executable
@@ -123,6 +124,7 @@ def cut_task(store: TableStore, task: Task, pieces: int, *, whole: bool = False)
     if uncut < _LEAST_GAIN * longest:
         return parts
     cuts = [part.piece.low for part in parts if part.piece is not None and part.piece.low is not None]
+    bounds = beside_spliced(store, task.spliced, bounds)
     return [replace(task, piece=key_range) for key_range in _ranges(sort_keys(store, [*cuts, *bounds]))]
 
 
@@ -146,6 +148,7 @@ def untouched_parts(store: TableStore, task: Task, shapes: Shapes | None = None)
     shapes = shapes or Shapes(store)
     untouched = find_untouched(store, task, plan_of(store, task, shapes), shapes)
     task = replace(task, untouched=untouched.names)
+    task = replace(task, spliced=find_spliced(store, task, plan_of(store, task, shapes), shapes))
     if not untouched.cuts:
         return [task]
     return [replace(task, piece=key_range) for key_range in _ranges(untouched.cuts)]
@@ -424,6 +427,8 @@ def _report(
         files_upgraded=upgrades,
         files_kept=reports[0].files_kept,
         bytes_kept=reports[0].bytes_kept,
+        groups_spliced=sum(report.groups_spliced for report in reports),
+        bytes_spliced=sum(report.bytes_spliced for report in reports),
         seconds=max(report.seconds for report in reports),
         # digests of rewrites and pieces are added; without one of them the sum is unknown
         digest=f"{sum(int(text, 16) for text in digests) % _DIGEST_MODULUS:032x}" if all(digests) else "",

@@ -6,7 +6,7 @@ files are written too; keys are looked up in the levels above the output to find
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.row_digests import Content, OutputDigest
+from lsm_core.compact.splice import SplicedGroup
+from lsm_core.compact.splicing import Splices
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
 from lsm_core.files import AppendFileWriter, KeyValueFileWriter, changelog_files_of, kv_read_schema, open_append
+from lsm_core.files.row_group_copier import CopiedBytes
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import SEQUENCE_NUMBER, VALUE_KIND, key_name
@@ -239,6 +242,9 @@ class RewriteResult:
         superseded: rows above the output level whose keys have newer versions in the output, as deletion vectors by
             file; None if no keys were looked up.
         row_ids: number of row ids of the input files (data evolution); None if every row is in one file.
+        spliced: row groups that were copied without decoding.
+        copied: spliced ranges of each new file, with the digests of their bytes in the input files.
+        unseen: number of spliced rows by file, of input and new files, that the witness did not receive.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -253,6 +259,9 @@ class RewriteResult:
     above: tuple[DataFileMeta, ...] = ()
     superseded: Mapping[str, DeletionVector] | None = None
     row_ids: int | None = None
+    spliced: tuple[SplicedGroup, ...] = ()
+    copied: Mapping[str, Sequence[CopiedBytes]] = field(default_factory=dict)
+    unseen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def digest(self) -> int | None:
@@ -296,6 +305,7 @@ def rewrite(
             witness.add_input(file, batch)
 
     living = living_at(store, task.now_ms)
+    splices = Splices(store, task, files, within)
     with (
         ExitStack() as helpers,
         nullcontext()
@@ -303,15 +313,36 @@ def rewrite(
         else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions) as producer,
     ):
         helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-decode")) if pipelined else None
-        merge = _bucket_merge(store, task, within, share, producer, record_input, deletions, helper)
+        opener = splices.open_rest if splices.groups else None if within is None else within.open
+        merge = _bucket_merge(store, task, opener, share, producer, record_input, deletions, helper)
         writer = KeyValueFileWriter(
-            store, task.partition, task.bucket, task.total_buckets, level=task.output_level, file_source=SOURCE_COMPACT
+            store,
+            task.partition,
+            task.bucket,
+            task.total_buckets,
+            level=task.output_level,
+            file_source=SOURCE_COMPACT,
+            splices=bool(splices.groups),
         )
         digests = OutputDigest(store, task, task.output_level)
         try:
-            source = _merge_sections(merge, sections_of(store, files, shapes))
+            source = splices.between(_merge_sections(merge, sections_of(store, files, shapes)))
             with closing(ahead(source) if pipelined else source) as batches:  # type: ignore[type-var]
                 for batch in batches:
+                    if isinstance(batch, SplicedGroup):
+                        writer.flush()
+                        digests.written(writer.group_rows)
+                        rows = splices.sampled_rows(batch)
+                        for part in rows:
+                            record_input(splices.file_of(batch), part)
+                            if witness is not None and task.verification == SAMPLED:
+                                witness.add_written(part)
+                        writer.splice(splices.stored(batch))
+                        digests.add_spliced(batch, rows)
+                        if not rows:
+                            rows_read[batch.file_name] += batch.rows
+                            advance(batch.rows)
+                        continue
                     digests.add(batch)
                     if witness is not None and task.verification == SAMPLED:
                         witness.add_written(batch)
@@ -336,6 +367,9 @@ def rewrite(
         changelog=changelog,
         above=() if producer is None else producer.above,
         superseded=None if producer is None else producer.superseded,
+        spliced=splices.groups,
+        copied=writer.spliced,
+        unseen=splices.unseen(after, digests.groups),
     )
 
 
@@ -383,7 +417,7 @@ def changelog_of_upgrade(
 def _bucket_merge(
     store: TableStore,
     task: BucketTask,
-    within: KeyBounds | None,
+    opener: Callable[..., Iterator[pa.RecordBatch]] | None,
     share: int,
     producer: ChangelogProducer | None,
     seen: Callable[[DataFileMeta, pa.RecordBatch], None] | None,
@@ -396,7 +430,7 @@ def _bucket_merge(
         task.bucket,
         deletions=deletions,
         living=living_at(store, task.now_ms),
-        opener=None if within is None else within.open,
+        opener=opener,
         seen=seen,
     )
     return BucketMerge(

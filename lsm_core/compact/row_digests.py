@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 import xxhash
 
 from lsm_core.arrays import longest_value, plain
+from lsm_core.compact.splice import SplicedGroup
 from lsm_core.compact.task import COUNTS, FULL, SAMPLED, BucketTask
 from lsm_core.files.formats import format_of
 from lsm_core.format.schema import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID, TableSchema
@@ -205,11 +206,14 @@ class RowGroupDigest:
         streams: hashes for a comparison of values to the bit and in order, or None.
         content: digest for types or formats that do not keep every bit, or None if ``streams`` is used. Both are None
             if the verification does not re-read the group.
+        spliced: the row group of an input file of which the group is a copy, or None. If such a group has digests too,
+            they are those of the decoded rows of the input file.
     """
 
     rows: int
     streams: Streams | None = None
     content: Content | None = None
+    spliced: SplicedGroup | None = None
 
     @property
     def is_read_again(self) -> bool:
@@ -240,6 +244,7 @@ class OutputDigest:
         # A repeated task re-reads the same groups; another bucket or snapshot selects other ones.
         place = zlib.crc32(b"%b/%d/%d" % (task.partition, task.bucket, task.base_snapshot or 0))
         self._first = place % SAMPLED_GROUPS
+        self._spliced = False
         self._pending: list[pa.RecordBatch] = []
         self._unless_any: list[pa.RecordBatch] = []
         """Rows of the newest row group, as long as no group was selected."""
@@ -269,17 +274,34 @@ class OutputDigest:
                 self._unless_any = [] if any(group.is_read_again for group in self.groups) else batches
                 self.groups.append(RowGroupDigest(rows))
 
+    def add_spliced(self, group: SplicedGroup, batches: Sequence[pa.RecordBatch]) -> None:
+        """Add a spliced row group, after :meth:`written` for all row groups before it.
+
+        Args:
+            group: the row group.
+            batches: its rows, if they shall be compared after decoding; empty for a comparison of bytes only.
+        """
+        self._spliced = True
+        self.content = self.content.plus(Content(live=Digest(group.rows, 0)))
+        if self.groups is not None:
+            digest_of_rows = self._digest_group(group.rows, batches) if batches else RowGroupDigest(group.rows)
+            self.groups.append(replace(digest_of_rows, spliced=group))
+
     def finish(self, group_rows: Sequence[int]) -> None:
         """Add the last rows to the digests; if no row group was selected for re-reading, select the last row group."""
         self.written(group_rows)
         if self.groups and self._unless_any:
-            self.groups[-1] = self._digest_group(self.groups[-1].rows, self._unless_any)
+            last = max(place for place, group in enumerate(self.groups) if group.spliced is None)
+            self.groups[last] = self._digest_group(self.groups[last].rows, self._unless_any)
         self._pending, self._unless_any = [], []
 
     @property
     def digest(self) -> int | None:
-        """128-bit digest of the rows (of the live rows if :attr:`groups` is None); None unless verification is full."""
-        if self._setting in (COUNTS, SAMPLED):
+        """128-bit digest of the rows (of the live rows if :attr:`groups` is None).
+
+        None unless verification is full and no row group was spliced.
+        """
+        if self._spliced or self._setting in (COUNTS, SAMPLED):
             return None
         if self.groups is None:
             return self.content.live.value

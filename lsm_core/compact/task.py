@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from lsm_core.commit import CommitMessage
+from lsm_core.compact.splice import SplicedGroup
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table, table_to_entries
@@ -29,7 +30,7 @@ COUNTS: Final = "counts"
 V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 5
+_VERSION: Final = 6
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class BucketTask:
         index_files: index files of the bucket with deletion vectors at ``base_snapshot``.
         untouched: names of the files of the unit in whose key range no other file has a key, so that they are kept
             (`compact.exact_keys`); None if they have not been searched.
+        spliced: row groups in whose key range no other file has a key, so that they are copied without decoding
+            (`compact.splice`), in key order.
 
     Source: ``CompactTask``.
     """
@@ -76,6 +79,7 @@ class BucketTask:
     piece: KeyRange | None = None
     index_files: tuple[IndexFileMeta, ...] = ()
     untouched: tuple[str, ...] | None = None
+    spliced: tuple[SplicedGroup, ...] = ()
 
     def deletions(self, store: TableStore) -> dict[str, DeletionFile]:
         """Return the location of each data file's deletion vector (index file, offset, length), by file name.
@@ -110,6 +114,7 @@ class BucketTask:
             "now_ms": self.now_ms,
             "index_files": [file.to_list() for file in self.index_files],
             "untouched": self.untouched,
+            "spliced": [group.to_list() for group in self.spliced],
             "piece": None
             if self.piece is None
             else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
@@ -134,6 +139,7 @@ class BucketTask:
             settings["index_files"] = tuple(IndexFileMeta.of_list(values) for values in settings["index_files"])
             if settings["untouched"] is not None:
                 settings["untouched"] = tuple(map(str, settings["untouched"]))
+            settings["spliced"] = tuple(map(SplicedGroup.of_list, settings["spliced"]))
             if settings["piece"] is not None:
                 low, high = (None if side is None else bytes.fromhex(side) for side in settings["piece"])
                 settings["piece"] = KeyRange(low, high)
@@ -158,6 +164,9 @@ class BucketReport:
         files_kept: files that were not rewritten because no other file has a key in their key range, including those
             of them that were moved.
         bytes_kept: bytes of the ``files_kept``.
+        groups_spliced: row groups that were copied without decoding, because no other file has a key in their key
+            range. Their rows and bytes count as read and written.
+        bytes_spliced: bytes of the ``groups_spliced``.
         seconds: wall clock.
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
             and key ranges; "" where not all rows were digested. For rewrites compared to the bit it also depends on
@@ -183,6 +192,8 @@ class BucketReport:
     files_upgraded: int = 0
     files_kept: int = 0
     bytes_kept: int = 0
+    groups_spliced: int = 0
+    bytes_spliced: int = 0
     seconds: float = 0.0
     digest: str = ""
     verification: str = V0

@@ -260,7 +260,10 @@ class _Execution:
             counts = {name: rows for part in self.rewrites for name, rows in (part.rows_read or {}).items()}
             if task.piece is None:  # all rows of the files, except those that vectors mark
                 counts = {file.file_name: self.vectors.count_living([file]) for file in before}
-            keys_checked = self.witness.verify(after, task.drop_delete, counts)
+            unseen = {name: rows for part in self.rewrites for name, rows in part.unseen.items()}
+            counts = {name: rows - unseen.get(name, 0) for name, rows in counts.items()}
+            seen = [replace(file, row_count=file.row_count - unseen.get(file.file_name, 0)) for file in after]
+            keys_checked = self.witness.verify(seen, task.drop_delete, counts)
         if self.joins_columns and task.verification != COUNTS:
             keys_checked = sum(check_samples(self.store, task, part) for part in self.rewrites)
         superseded: dict[str, DeletionVector] = {}
@@ -370,6 +373,8 @@ class _Execution:
             files_upgraded=upgrades,
             files_kept=0 if self.plan is None else len(self.plan.untouched),
             bytes_kept=0 if self.plan is None else sum(file.size for file in self.plan.untouched),
+            groups_spliced=sum(len(part.spliced) for part in self.rewrites),
+            bytes_spliced=sum(group.size for part in self.rewrites for group in part.spliced),
             digest="" if None in digests else f"{sum(digest or 0 for digest in digests) % (1 << 128):032x}",
             keys_folded=sum(part.keys_folded for part in self.rewrites),
             keys_one_by_one=sum(part.keys_one_by_one for part in self.rewrites),

@@ -13,10 +13,13 @@ import pyarrow as pa
 from lsm_core.arrays import chosen_rows
 from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult
 from lsm_core.compact.row_digests import Content, RowGroupDigest, Streams, content_of
+from lsm_core.compact.splice import SplicedGroup
+from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import COUNTS, SAMPLED, BucketTask, Witness
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.files.formats import FileSource
 from lsm_core.files.reader import open_source
+from lsm_core.files.row_group_copier import require_copied
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import KEY_PREFIX, SEQUENCE_NUMBER, VALUE_KIND
@@ -160,6 +163,8 @@ def check_content(
                 if groups is None:
                     content = content.plus(second_reading.whole_content())
                     continue
+                if ranges := done.copied.get(file.file_name):
+                    require_copied(store.file_io, store.data_path(task.partition, task.bucket, file), ranges)
                 for place, group_rows in enumerate(second_reading.group_rows):
                     written = groups[number] if number < len(groups) else RowGroupDigest(0)
                     number += 1
@@ -175,6 +180,8 @@ def check_content(
                             raise VerificationFailed("V1", [reason])
                     elif written.content is not None:
                         _require_same_content(second_reading.content([place]), written.content, file.file_name)
+                    elif written.spliced is not None:
+                        second_reading.check_ends(written.spliced, place)
                     rows += group_rows if written.is_read_again else 0
                 second_reading.finish()
     if groups is None:
@@ -313,6 +320,23 @@ class _SecondReading:
                 if key_batch is not None and self._witness is not None:
                     self._witness.add_output(self._file, chosen_rows(table_rows, key_batch))
         return content
+
+    def check_ends(self, group: SplicedGroup, place: int) -> None:
+        """Check that a spliced row group, whose bytes are compared, has its place in the order of the keys.
+
+        The keys are decoded if the row group is the first or the last one of the file.
+
+        Args:
+            group: the spliced row group.
+            place: index of the row group in the new file.
+        """
+        if place in (0, len(self.group_rows) - 1):
+            keys = pa.RecordBatch.from_pydict({name: self._column(self._source, name, place) for name in self._keys})
+        else:
+            ends = key_columns(self._store, [group.low, group.high])
+            columns = dict(zip(self._store.schema.trimmed_primary_keys, ends, strict=True))
+            keys = pa.RecordBatch.from_pydict({name: columns[name.removeprefix(KEY_PREFIX)] for name in self._keys})
+        self._order.add(keys, place == 0, place == len(self.group_rows) - 1)
 
     def finish(self) -> None:
         """Check that the file's first and last key, if they were read, are equal to those in its metadata."""

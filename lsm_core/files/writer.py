@@ -8,7 +8,7 @@ Source: ``RollingFileWriter``, ``KeyValueDataFileWriter``, ``RowDataFileWriter``
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, Self
 
@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from lsm_core.arrays import batch_of, decoded_bytes, is_dictionary_of, numpy_array, one_array, plain_table, table_of
 from lsm_core.errors import DredgeError, InvalidData
-from lsm_core.files.formats import READ_ONLY, FileSink, extension_of, format_for, format_of, open_sink
+from lsm_core.files.formats import READ_ONLY, FileSink, compression_of, extension_of, format_for, format_of, open_sink
 from lsm_core.files.formats.parquet import EXTENSION as PARQUET
-from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
+from lsm_core.files.formats.parquet import ROW_GROUP_ROWS, codec_numbers
 from lsm_core.files.index_writer import SUFFIX, IndexWriter, indexed_columns
 from lsm_core.files.merged_nulls import with_merged_nulls
+from lsm_core.files.row_group_copier import CopiedBytes
+from lsm_core.files.splicing import OpenPart, SplicingSink, StoredGroup, part_opener
 from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
 from lsm_core.format.file_index import BLOOM
 from lsm_core.format.manifest import SOURCE_APPEND, DataFileMeta
@@ -68,6 +70,9 @@ class FileDescriber(Protocol):
     def add(self, rows: pa.Table) -> None:
         """Include rows of the current file in its collected metadata."""
 
+    def splice(self, group: StoredGroup) -> None:
+        """Include a spliced row group of the current file in its collected metadata."""
+
     def describe(self, name: str, size: int, values: ColumnValues) -> DataFileMeta:
         """Return the metadata of the file just closed; the next :meth:`add` belongs to the next file.
 
@@ -96,6 +101,7 @@ class RollingWriter:
         *,
         rolls: bool = True,
         indexed: bool = True,
+        splices: bool = False,
     ) -> None:
         self._store = store
         self._partition, self._bucket = partition, bucket
@@ -110,6 +116,7 @@ class RollingWriter:
         self._block = int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
         self._format = format_of(store.options, level)
         self._index = IndexWriter.of(store) if indexed else None
+        self._splices = splices
         self._sink: FileSink | None = None
         self._sink_name = ""
         self._external_path: str | None = None
@@ -122,6 +129,8 @@ class RollingWriter:
         self._closed = False
         self.group_rows: list[int] = []
         """Rows of each row group written so far, over all files."""
+        self.spliced: dict[str, Sequence[CopiedBytes]] = {}
+        """Spliced ranges of each file, with the digests of the bytes in their sources."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add a batch.
@@ -145,7 +154,8 @@ class RollingWriter:
             self._pending.append(fitted)
             self._pending_rows += fitted.num_rows
             self._pending_bytes += decoded_bytes(fitted)
-            while self._pending_rows >= (rows := self._group_rows()):
+            # Rows before a spliced row group are cut evenly: a last small row group would remain small for ever.
+            while self._pending_rows >= (rows := self._group_rows()) * (1.5 if self._splices else 1):
                 self._write_group(rows)
         except BaseException:
             self.abort()
@@ -160,14 +170,44 @@ class RollingWriter:
         if self._closed:
             return list(self._done)
         try:
-            while self._pending_rows:
-                self._write_group(min(self._pending_rows, self._group_rows()))
+            self._write_pending()
             self._close_file()
         except BaseException:
             self.abort()
             raise
         self._closed = True
         return list(self._done)
+
+    def flush(self) -> None:
+        """Write all rows so far, also if they are few for a row group.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        try:
+            self._write_pending()
+        except BaseException:
+            self.abort()
+            raise
+
+    def splice(self, group: StoredGroup) -> None:
+        """Add a row group of another file after all rows so far, without decoding it.
+
+        Raises:
+            CorruptFile: the file of the row group is damaged.
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self.flush()
+        try:
+            self._close_if_full(group.rows, group.size)
+            sink = self._sink or self._open(None)
+            assert isinstance(sink, SplicingSink)
+            sink.splice(group)
+            self._describer.splice(group)
+            self._end_group(group.rows)
+        except BaseException:
+            self.abort()
+            raise
 
     def abort(self) -> None:
         """Delete every file of this writer; safe to call at any time and more than once."""
@@ -192,9 +232,38 @@ class RollingWriter:
         """Return the rows of the next row group: bounded by count, decoded bytes, and the remaining target size."""
         decoded = max(self._pending_bytes / max(self._pending_rows, 1), 1.0)
         encoded = self._encoded_row_bytes or decoded
-        remaining = self._target - (self._sink.position if self._sink is not None else 0)
+        remaining = self._target - (0 if self._sink is None or self._splices else self._sink.position)
         rows = int(max(1, min(ROW_GROUP_ROWS, _GROUP_BYTES / decoded, min(remaining, self._block) / encoded)))
-        return min(rows, self._most_rows - self._file_rows)
+        return min(rows, self._most_rows - (0 if self._splices else self._file_rows))
+
+    def _write_pending(self) -> None:
+        """Write all pending rows; a writer that splices cuts them into even row groups."""
+        while self._pending_rows:
+            rows = self._group_rows()
+            if self._splices:
+                rows = -(-self._pending_rows // -(-self._pending_rows // rows))
+            self._write_group(min(self._pending_rows, rows))
+
+    def _close_if_full(self, rows: int, size: float) -> None:
+        """Close the current file of a writer that splices if it is nearer to its target without the next row group.
+
+        Args:
+            rows: rows of the row group.
+            size: its bytes.
+        """
+        if self._sink is not None and (
+            self._sink.position + size / 2 > self._target or self._file_rows + rows > self._most_rows
+        ):
+            self._close_file()
+
+    def _end_group(self, rows: int) -> None:
+        """Count a row group that was written to the current file, and close the file if it is full."""
+        self._file_rows += rows
+        self.group_rows.append(rows)
+        if self._sink is not None and (
+            self._sink.position >= self._target * _FULL_ENOUGH or self._file_rows >= self._most_rows
+        ):
+            self._close_file()
 
     def _write_group(self, rows: int) -> None:
         table = table_of(self._pending)
@@ -208,6 +277,8 @@ class RollingWriter:
             self._format = name
         if self._format != PARQUET:
             group = plain_table(group)
+        if self._splices:
+            self._close_if_full(rows, rows * self._encoded_row_bytes)
         sink = self._sink or self._open(group)
         before = sink.position
         sink.write(group)
@@ -215,17 +286,17 @@ class RollingWriter:
         if self._index is not None:
             self._index.add(group)
         self._encoded_row_bytes = max((sink.position - before) / group.num_rows, 1e-3)
-        self._file_rows += group.num_rows
-        self.group_rows.append(group.num_rows)
-        if sink.position >= self._target * _FULL_ENOUGH or self._file_rows >= self._most_rows:
-            self._close_file()
+        self._end_group(group.num_rows)
 
-    def _open(self, sample: pa.Table) -> FileSink:
+    def _open(self, sample: pa.Table | None) -> FileSink:
         store = self._store
         self._sink_name = store.new_file_name(store.options.data_file_prefix, extension_of(store.options, self._format))
         path, self._external_path = store.new_data_file(self._partition, self._bucket, self._sink_name)
         store.require_folder()
         self._paths += [path] if self._index is None else [path, path + SUFFIX]
+        if self._splices or sample is None:
+            self._sink = self._open_splicing(path)
+            return self._sink
         self._sink = open_sink(
             store.file_io,
             path,
@@ -238,10 +309,16 @@ class RollingWriter:
         )
         return self._sink
 
+    def _open_splicing(self, path: str) -> SplicingSink:
+        part = part_opener(self._store.options, self._level, self._describer.dictionary, self._describer.delta)
+        return SplicingSink(self._store.file_io, path, self._schema, part)
+
     def _close_file(self) -> None:
         if self._sink is None:
             return
         size, values = self._sink.close()
+        if isinstance(self._sink, SplicingSink):
+            self.spliced[self._sink_name] = self._sink.spliced
         path, self._sink, self._file_rows = self._sink.path, None, 0
         meta = replace(self._describer.describe(self._sink_name, size, values), external_path=self._external_path)
         self._done.append(meta if self._index is None else self._index.finish(path, meta))
@@ -294,7 +371,15 @@ class KeyValueFileWriter:
         return cls(changelog_files_of(store), partition, bucket, total_buckets, level, SOURCE_APPEND)
 
     def __init__(
-        self, store: TableStore, partition: bytes, bucket: int, total_buckets: int, level: int, file_source: int
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        level: int,
+        file_source: int,
+        *,
+        splices: bool = False,
     ) -> None:
         """Prepare the writer; the first file is created with the first rows.
 
@@ -305,12 +390,57 @@ class KeyValueFileWriter:
             total_buckets: number of buckets of the partition.
             level: level of the files.
             file_source: 0 for append, 1 for compact.
+            splices: whether :meth:`splice` is called.
         """
         self.total_buckets = total_buckets
         describer = _Describer(store, level, file_source)
         schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
         target = store.options.target_file_size(has_primary_key=True)
-        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level)
+        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level, splices=splices)
+
+    @staticmethod
+    def part_opener(store: TableStore, level: int) -> tuple[OpenPart, pa.Schema]:
+        """Return the function that creates Parquet files as this writer does, and the schema of the files."""
+        describer = _Describer(store, level, SOURCE_APPEND)
+        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
+        return part_opener(store.options, level, describer.dictionary, describer.delta), schema
+
+    @staticmethod
+    def encoding(store: TableStore, level: int) -> tuple[Callable[[Sequence[str]], Collection[int]], bool]:
+        """Return how this writer's Parquet files are encoded.
+
+        Args:
+            store: the table.
+            level: level of the files.
+
+        Returns:
+            A function from the path of a leaf to the numbers of its codecs, and whether columns are delta-encoded.
+        """
+        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
+        codecs = codec_numbers(store.options, compression_of(store.options, level), schema)
+        return codecs, bool(_Describer(store, level, SOURCE_APPEND).delta)
+
+    def flush(self) -> None:
+        """Write all rows so far, also if they are few for a row group.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.flush()
+
+    def splice(self, group: StoredGroup) -> None:
+        """Append a row group of another file without decoding it; its keys follow those of all rows so far.
+
+        Raises:
+            CorruptFile: the file of the row group is damaged.
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.splice(group)
+
+    @property
+    def spliced(self) -> Mapping[str, Sequence[CopiedBytes]]:
+        """Spliced ranges of each finished file, with the digests of the bytes in their sources."""
+        return self._rolling.spliced
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of key-value rows.
@@ -393,6 +523,16 @@ class _Describer:
         self._last: pa.Table | None = None
         self._low, self._high = _LONG.max, _LONG.min
 
+    def splice(self, group: StoredGroup) -> None:
+        """Include a spliced row group without deletes in the metadata of the current file."""
+        keys = pa.table(group.keys.columns, self._keys)
+        if self._first is None:
+            self._first = keys.slice(0, 1)
+        self._last = keys.slice(1, 1)
+        self._rows += group.rows
+        low, high = group.sequences()
+        self._low, self._high = min(self._low, low), max(self._high, high)
+
     def add(self, rows: pa.Table) -> None:
         """Include rows of the current file in its collected metadata."""
         keys = rows.select(self._keys)
@@ -419,8 +559,9 @@ class _Describer:
         assert self._last is not None
         store = self._store
         values, columns = value_stats(column_values, store.schema, store.options, level=self._level)
-        ends = pa.concat_tables([self._first, self._last])
-        keys = encode_rows([one_array(column) for column in ends.columns], store.schema.trimmed_key_types)
+        pairs = zip(self._first.columns, self._last.columns, strict=True)
+        ends = [pa.concat_arrays([one_array(first), one_array(last)]) for first, last in pairs]
+        keys = encode_rows(ends, store.schema.trimmed_key_types)
         meta = DataFileMeta(
             file_name=name,
             file_size=size,
@@ -544,6 +685,13 @@ class _AppendDescriber:
             numbers = rows.column(SEQUENCE_NUMBER)
             ends = pc.min_max(numbers)
             self._numbers.append((ends["min"].as_py() or 0, 0 if numbers.null_count else ends["max"].as_py()))
+
+    def splice(self, group: StoredGroup) -> None:
+        """Include a spliced row group in the sequence range of the current file."""
+        self._next += group.rows
+        if self._tracked:
+            low, high = group.sequences()
+            self._numbers.append((low, 0 if group.nulls(SEQUENCE_NUMBER) else high))
 
     def describe(self, name: str, size: int, column_values: ColumnValues) -> DataFileMeta:
         """Return the metadata of the file just closed.

@@ -1193,8 +1193,9 @@ class TableOptions:
     def exact_keys(self) -> str:
         """``dredge.compaction.exact-keys``: whether compactions keep files in whose key range no other file has a key.
 
-        With "auto", where that saves more than it costs; with "always", files of any size; with "never", all files that
-        overlap by their smallest and largest keys are rewritten, as in Paimon.
+        Parquet row groups of other files without such a key are copied without decoding. With "auto", where that saves
+        more than it costs; with "always", files and row groups of any size; with "never", all files that overlap by
+        their smallest and largest keys are rewritten, as in Paimon.
         """
         return str(self.get("dredge.compaction.exact-keys"))
 

@@ -5,10 +5,9 @@ Large sections are compacted range by range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,6 +95,13 @@ class KeyBounds:
             or (self._high is not None and shape.max_key >= self._high.key)
         )
 
+    def contains(self, key: int | bytes) -> bool:
+        """Return whether a key, in the form of normalised keys of rows, is in the range."""
+        return not (
+            (self._low is not None and key < self._low.scalar)  # type: ignore[operator]
+            or (self._high is not None and key >= self._high.scalar)  # type: ignore[operator]
+        )
+
     def groups(self, meta: DataFileMeta, source: FileSource) -> list[int] | None:
         """Return the row groups of a file that may contain keys of the range, judged by the footer.
 
@@ -149,13 +155,33 @@ class KeyBounds:
         return self._spec.keys(batch.slice(row, 1)).scalar(0)
 
     def open(
-        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **options: Any
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        meta: DataFileMeta,
+        *,
+        without: Collection[int] = (),
+        **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file whose keys are in the range; decoding stops at the end of the range.
 
-        ``options``: further arguments of `files.open_kv`.
+        Args:
+            store: the table.
+            partition: BinaryRow bytes of the partition.
+            bucket: number of the bucket.
+            meta: manifest entry of the file.
+            without: row groups that are not read.
+            options: further arguments of `files.open_kv`.
         """
-        batches = open_kv(store, partition, bucket, meta, row_groups=partial(self.groups, meta), **options)
+
+        def choose(source: FileSource) -> list[int] | None:
+            groups = self.groups(meta, source)
+            if not without:
+                return groups
+            return [n for n in (range(len(source.group_rows)) if groups is None else groups) if n not in without]
+
+        batches = open_kv(store, partition, bucket, meta, row_groups=choose, **options)
         with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 start, stop = self.rows(batch)

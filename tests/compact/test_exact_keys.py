@@ -129,7 +129,7 @@ def test_files_that_cost_more_to_keep_are_rewritten(tmp_path: Path) -> None:
 
 
 def test_a_small_file_stays_only_between_large_files_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lsm_core.compact.exact_keys._OPENING", 0)
+    monkeypatch.setattr("lsm_core.compact.exact_keys.OPENING", 0)
     table = table_of(tmp_path, "auto", **{"target-file-size": "8 kb"})
     table.write(rows(list(range(0, 20_000, 10)), 0))
     table.compact(full=True)

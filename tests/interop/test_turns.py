@@ -90,6 +90,13 @@ class Kind:
         }
         if random.random() < 0.2:
             chosen["target-file-size"] = "2 kb"
+        if TINY:
+            chosen |= {
+                "file.format": "parquet",
+                "target-file-size": random.choice(["4 kb", "40 kb"]),
+                "parquet.block.size": "60 b",
+                "dredge.compaction.exact-keys": "always",
+            }
         version = random.choice([None, None, *PaimonVersion])
         if version is not None:
             chosen[PAIMON_VERSION] = version
@@ -116,6 +123,8 @@ class Kind:
 
 KINDS = [kind for kind in (Kind(*drawn) for drawn in product(PRODUCERS, (False, True), MODES, ENGINES)) if kind.is_one]
 COUNT = int(os.environ.get("DREDGE_TURNS", str(len(KINDS) // 5)))
+TINY = os.environ.get("DREDGE_TURNS_TINY", "") == "true"
+"""Whether files and row groups are tiny, so that compactions keep files and splice row groups."""
 PARTS = 2
 """That test processes share."""
 STRIDE = 5

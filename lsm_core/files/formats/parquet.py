@@ -11,7 +11,7 @@ list of schema elements is rewritten; the remaining footer is unchanged, byte fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
@@ -366,6 +366,26 @@ def open_sink(
         page_rows=options.given_size("parquet.page.row.count.limit", 0) if rows_limited else None,
         dictionary_size=options.given_size("parquet.dictionary.page.size", 0) if dictionary_limited else None,
     )
+
+
+_CODEC_NUMBERS: Final = {"none": {0}, "snappy": {1}, "gzip": {2}, "brotli": {4}, "zstd": {6}, "lz4": {5, 7}}
+
+
+def codec_numbers(options: TableOptions, codec: str, schema: pa.Schema) -> Callable[[Sequence[str]], set[int]]:
+    """Return a function from the path of a leaf to the numbers of the codecs with which new files store it.
+
+    Args:
+        options: options of the table.
+        codec: value of option `file.compression`.
+        schema: schema of the files.
+    """
+    settings = parquet_settings(options, codec_of, leaf_paths(list(schema)), ROW_GROUP_ROWS)
+    default_codec = settings.codec or codec_of(codec, options.table)
+
+    def numbers(path: Sequence[str]) -> set[int]:
+        return _CODEC_NUMBERS[settings.codecs.get(".".join(path), default_codec)]
+
+    return numbers
 
 
 def _require_small_values(footer: Footer, path: str) -> None:

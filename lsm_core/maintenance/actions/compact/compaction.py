@@ -231,6 +231,9 @@ class CompactionReport(RewriteReport):
         files_kept: number of files that were not rewritten, because no other file of their bucket has a key between
             their smallest and largest keys.
         bytes_kept: bytes of the ``files_kept``.
+        groups_spliced: number of Parquet row groups that were copied without decoding, because no other file of their
+            bucket has a key between their smallest and largest keys. They are part of the rows and bytes in and out.
+        bytes_spliced: bytes of the ``groups_spliced``.
         rows_dropped: number of dropped rows by reason.
         changelog_rows: number of rows written to the changelog.
         predicted_seconds: seconds that the plan predicted.
@@ -260,6 +263,8 @@ class CompactionReport(RewriteReport):
     files_upgraded: int = 0
     files_kept: int = 0
     bytes_kept: int = 0
+    groups_spliced: int = 0
+    bytes_spliced: int = 0
     rows_dropped: Mapping[str, int] = field(default_factory=dict)
     changelog_rows: int = 0
     predicted_seconds: float = 0.0
@@ -321,6 +326,11 @@ class CompactionReport(RewriteReport):
         if self.files_kept:
             lines.append(
                 f"{self.files_kept:,} files ({size_text(self.bytes_kept)}) kept: no other file has a key between theirs"
+            )
+        if self.groups_spliced:
+            lines.append(
+                f"{self.groups_spliced:,} row groups ({size_text(self.bytes_spliced)}) copied without decoding: "
+                "no other file has a key between theirs"
             )
         if self.sorted_by:
             lines.append(f"sorted {self.sorted_by}")
@@ -458,6 +468,8 @@ _SUMMED: Final = (
     "files_upgraded",
     "files_kept",
     "bytes_kept",
+    "groups_spliced",
+    "bytes_spliced",
     "rows_in",
     "rows_out",
     "bytes_in",

@@ -587,6 +587,8 @@ def _report(
         files_upgraded=sum(r.files_upgraded for r in reports),
         files_kept=sum(r.files_kept for r in reports),
         bytes_kept=sum(r.bytes_kept for r in reports),
+        groups_spliced=sum(r.groups_spliced for r in reports),
+        bytes_spliced=sum(r.bytes_spliced for r in reports),
         rows_in=sum(r.rows_in for r in reports),
         rows_out=sum(r.rows_out for r in reports),
         rows_dropped=dropped,

@@ -1,0 +1,363 @@
+"""Search for the row groups of a rewrite in whose key range no other file has a key, so that they can be spliced.
+
+Files that could stay as they are, but meet a key, are searched row group by row group. Of the files that reach over
+row groups, only key columns are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
+from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups
+from lsm_core.compact.splicing import key_columns
+from lsm_core.compact.task import BucketTask
+from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.files.formats import FileSource, format_of
+from lsm_core.files.formats.parquet import EXTENSION
+from lsm_core.files.index_writer import indexed_columns
+from lsm_core.files.reader import open_source
+from lsm_core.files.row_groups import StoredGroups, can_join, open_groups
+from lsm_core.files.splicing import encoded_groups
+from lsm_core.format.binary_row import encode_rows
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX
+from lsm_core.merge import KeySpec, normalise_keys
+from lsm_core.metadata.indexes import deleted_rows
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.merge_read import Shapes
+from lsm_core.tree import DataFile, Levels, TaskPlan
+from lsm_core.tree.task import Rewrite, Upgrade, upgrade_of
+from lsm_core.types.arrow import refit
+
+_LEAST_SHARE: Final = 0.1
+"""Smallest share of a rewrite's rows for which row groups are spliced."""
+_DELTA_BINARY_PACKED: Final = 5
+_BATCH_ROWS: Final = 65_536
+
+
+def find_spliced(store: TableStore, task: BucketTask, plan: TaskPlan, shapes: Shapes) -> tuple[SplicedGroup, ...]:
+    """Find the row groups of a plan's rewrites that have no key in common with any other file, and choose among them.
+
+    The footers of files that could stay are read, and the key columns of files that reach over their row groups: at
+    most as many rows as these row groups have. Of keys that are not one integer, the first and last keys of row groups
+    are decoded too.
+
+    Args:
+        store: the table.
+        task: the task; its `untouched` files have been found.
+        plan: the plan of the task, with kept files.
+        shapes: cache of the key ranges of files.
+
+    Returns:
+        The row groups in key order; none if splicing them saves too little.
+
+    Raises:
+        CorruptFile: a file is missing or damaged; the error names it.
+    """
+    options = store.options
+    if (
+        task.is_append
+        or task.by_file
+        or options.exact_keys == NEVER
+        or options.snapshot_ordering
+        or options.clusters_keys
+        or format_of(options, task.output_level) != EXTENSION
+        or indexed_columns(store.schema, options)
+    ):
+        return ()
+    spliceable = _Spliceable(store, task, plan, shapes)
+    found = [
+        group
+        for runs in plan.rewrites
+        if any(map(spliceable.may_have_groups, _files_of(runs)))
+        for group in _Search(store, task, runs, plan.untouched, spliceable).run()
+    ]
+    if len(plan.rewrites) < 2:
+        return tuple(found)
+    rank = {row: at for at, row in enumerate(_sorted_rows(store, [group.low for group in found]))}
+    return tuple(sorted(found, key=lambda group: rank[group.low]))
+
+
+def beside_spliced(store: TableStore, spliced: Sequence[SplicedGroup], cuts: Sequence[bytes]) -> list[bytes]:
+    """Return cut keys that are in no key range of a spliced row group: such a cut is moved to the row group's start.
+
+    Args:
+        store: the table.
+        spliced: row groups in key order.
+        cuts: keys between which a task is cut, as BinaryRows.
+    """
+    if not spliced or not cuts:
+        return list(cuts)
+    keys = _scalars(store, [*(group.low for group in spliced), *(group.high for group in spliced), *cuts])
+    count = len(spliced)
+    lows, highs = keys[:count], keys[count : 2 * count]
+    moved = []
+    for cut, key in zip(cuts, keys[2 * count :], strict=True):
+        at = bisect_right(lows, key) - 1
+        moved.append(spliced[at].low if at >= 0 and key <= highs[at] else cut)
+    return moved
+
+
+def _files_of(runs: Rewrite) -> list[str]:
+    return [file.name for run in runs for file in run.files]
+
+
+def _scalars(store: TableStore, rows: Sequence[bytes]) -> list[Any]:
+    """Return keys in the form that compares with keys of rows."""
+    if not rows:
+        return []
+    keys = normalise_keys(key_columns(store, rows), nullable=store.schema.nullable_key)
+    return [keys.scalar(at) for at in range(len(rows))]
+
+
+def _sorted_rows(store: TableStore, rows: Sequence[bytes]) -> list[bytes]:
+    pairs = sorted(zip(_scalars(store, rows), range(len(rows)), strict=True))
+    return [rows[at] for _, at in pairs]
+
+
+class _Spliceable:
+    """Choice of the files whose row groups the output of a task may contain unchanged."""
+
+    def __init__(self, store: TableStore, task: BucketTask, plan: TaskPlan, shapes: Shapes) -> None:
+        self._store, self._task = store, task
+        max_level = Levels(shapes.of(task.files), store.options.num_levels).max_level
+        marked = deleted_rows(task.index_files)
+        metas = {file.file_name: file for file in task.files}
+        self._names = {
+            file.name
+            for file in plan.keepable
+            if file.delete_row_count == 0
+            and file.name not in marked
+            and metas[file.name].schema_id == store.schema.id
+            and file.name.rpartition(".")[2] == EXTENSION
+            and (
+                file.level == task.output_level
+                or upgrade_of(store.options, file, task.output_level, max_level) is Upgrade.PLAIN
+            )
+        }
+        self._expected: StoredGroups | None = None
+        self._allows_delta = True
+
+    def may_have_groups(self, name: str) -> bool:
+        """Return whether row groups of a file may be spliced, as far as its metadata shows."""
+        return name in self._names
+
+    def groups(self, meta: DataFileMeta) -> StoredGroups | None:
+        """Return the row groups of a file, or None if the file has another layout than new files.
+
+        Raises:
+            CorruptFile: the file is missing or damaged.
+        """
+        store, level = self._store, self._task.output_level
+        if self._expected is None:
+            open_part, schema = KeyValueFileWriter.part_opener(store, level)
+            _, self._expected = encoded_groups(open_part, "(new file)", schema.empty_table())
+            self._codecs, self._allows_delta = KeyValueFileWriter.encoding(store, level)
+        path = store.data_path(self._task.partition, self._task.bucket, meta)
+        groups = open_groups(store.file_io, path, size=meta.file_size)
+        if not can_join(self._expected, groups):
+            return None
+        for group in groups.footer.groups:
+            for leaf, chunk in zip(groups.footer.leaves, group.chunks, strict=True):
+                if chunk.codec not in self._codecs(leaf.path):
+                    return None
+                if not self._allows_delta and _DELTA_BINARY_PACKED in chunk.encodings:
+                    return None
+        return groups
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Row group, or a file whose row groups are not searched.
+
+    Attributes:
+        file_name: name of the file.
+        number: index of the row group; None for a file.
+        rows: number of rows.
+        size: bytes of the row group.
+        low: smallest key, comparable with keys of rows.
+        high: largest key, likewise.
+        low_row: smallest key as a BinaryRow.
+        high_row: largest key as a BinaryRow.
+    """
+
+    file_name: str
+    number: int | None
+    rows: int
+    size: int
+    low: Any
+    high: Any
+    low_row: bytes
+    high_row: bytes
+
+
+class _Search:
+    """Search among the files of one rewrite."""
+
+    def __init__(
+        self, store: TableStore, task: BucketTask, runs: Rewrite, kept: Sequence[DataFile], spliceable: _Spliceable
+    ) -> None:
+        self._store, self._task, self._spliceable = store, task, spliceable
+        names = set(_files_of(runs))
+        kept_names = {file.name for file in kept}
+        self._kept = [file for file in task.files if file.file_name in kept_names]
+        self._metas = {file.file_name: file for file in task.files if file.file_name in names}
+        self._spec = KeySpec.of(store.schema, table=store.name)
+        self._always = store.options.exact_keys == ALWAYS
+
+    def run(self) -> list[SplicedGroup]:
+        """Return the row groups to splice, in key order."""
+        units = self._units()
+        least = min(LEAST_ROWS, max((unit.rows for unit in units if unit.number is not None), default=0) // 2)
+        kept = _scalars(self._store, [key for file in self._kept for key in (file.min_key, file.max_key)])
+        # the output around a kept file ends before it, so no row group may reach over one
+        lows = sorted([*(unit.low for unit in units), *kept[::2]])
+        highs = sorted([*(unit.high for unit in units), *kept[1::2]])
+
+        def is_alone(unit: _Unit) -> bool:
+            """Return whether no other unit has its smallest or largest key, which is a key of a row, in the range."""
+            return all(bisect_right(ends, unit.high) - bisect_left(ends, unit.low) == 1 for ends in (lows, highs))
+
+        candidates = sorted((unit for unit in units if unit.number is not None and is_alone(unit)), key=_low)
+        if not candidates or not least:
+            return []
+        starts = [unit.low for unit in candidates]
+        ends = [unit.high for unit in candidates]
+        between, met = [0] * (len(candidates) + 1), [False] * len(candidates)
+        alone = {id(unit) for unit in candidates}
+        reaching: dict[str, list[_Unit]] = {}
+        for unit in units:
+            if id(unit) in alone:
+                continue
+            following = bisect_right(starts, unit.low)
+            if following < len(candidates) and ends[following] < unit.high:
+                reaching.setdefault(unit.file_name, []).append(unit)
+            else:
+                between[following] += unit.rows
+        rows_to_read = sum(unit.rows for parts in reaching.values() for unit in parts)
+        if not self._always and rows_to_read + OPENING * len(reaching) > sum(unit.rows for unit in candidates):
+            return []
+        for name, parts in reaching.items():
+            numbers = None if parts[0].number is None else [unit.number for unit in parts if unit.number is not None]
+            self._read_keys(name, numbers, (starts, ends), met, between)
+            if all(met):
+                return []
+        chosen = [candidates[at] for at in choose_groups([unit.rows for unit in candidates], met, between, least)]
+        total = sum(file.row_count for file in self._metas.values())
+        if not self._always and sum(unit.rows for unit in chosen) < max(_LEAST_SHARE * total, OPENING):
+            return []
+        return [
+            SplicedGroup(unit.file_name, unit.number, unit.rows, unit.size, unit.low_row, unit.high_row)
+            for unit in chosen
+            if unit.number is not None
+        ]
+
+    def _units(self) -> list[_Unit]:
+        """Return the row groups of the files that may be spliced, and the other files."""
+        described: list[tuple[str, int | None, int, int]] = []
+        rows: list[bytes] = []
+        for meta in self._metas.values():
+            groups = self._groups_of(meta)
+            if groups is None:
+                described.append((meta.file_name, None, meta.row_count, meta.file_size))
+                rows += [meta.min_key, meta.max_key]
+                continue
+            stored, ends = groups
+            for number, count in enumerate(stored.group_rows):
+                described.append((meta.file_name, number, count, stored.pages[number].size))
+            rows += ends
+        scalars = _scalars(self._store, rows)
+        return [
+            _Unit(*unit, scalars[2 * at], scalars[2 * at + 1], rows[2 * at], rows[2 * at + 1])
+            for at, unit in enumerate(described)
+        ]
+
+    def _groups_of(self, meta: DataFileMeta) -> tuple[StoredGroups, list[bytes]] | None:
+        """Return the row groups of a file, and the first and last key of each; None if they are not spliced."""
+        if not self._spliceable.may_have_groups(meta.file_name):
+            return None
+        groups = self._spliceable.groups(meta)
+        if groups is None or not groups.group_rows or not all(groups.group_rows):
+            return None
+        place = self._store, self._task.partition, self._task.bucket, meta
+        with closing(open_source(*place)) as source:
+            ends = self._key_ends(source)
+        if ends is None:
+            return None
+        return groups, ends
+
+    def _key_ends(self, source: FileSource) -> list[bytes] | None:
+        """Return the first and the last key of every row group, as BinaryRows one after the other."""
+        schema = self._store.schema
+        stored = set(source.schema.names)
+        keys = schema.trimmed_primary_keys
+        names = [KEY_PREFIX + name if KEY_PREFIX + name in stored else name for name in keys]
+        kinds = [schema.arrow_schema.field(name).type for name in keys]
+        columns: list[pa.Array]
+        if len(keys) == 1 and pa.types.is_integer(kinds[0]) and not schema.nullable_key:
+            bounds = source.group_bounds(names[0])
+            if bounds is None:
+                return None
+            order = pa.array([at + side * len(bounds[0]) for at in range(len(bounds[0])) for side in range(2)])
+            columns = [refit(pa.concat_arrays(bounds), kinds[0]).take(order)]
+        else:
+            ends: list[pa.RecordBatch] = []
+            for number, rows in enumerate(source.group_rows):
+                batches = list(source.batches(names, min(rows, _BATCH_ROWS), [number]))
+                ends += [batches[0].slice(0, 1), batches[-1].slice(batches[-1].num_rows - 1)]
+            table = pa.Table.from_batches(ends).select(names)
+            columns = [refit(column.combine_chunks(), kind) for column, kind in zip(table.columns, kinds, strict=True)]
+        return [bytes(row.as_buffer()) for row in encode_rows(columns, schema.trimmed_key_types)]
+
+    def _read_keys(
+        self,
+        name: str,
+        numbers: Sequence[int] | None,
+        ranges: tuple[Sequence[Any], Sequence[Any]],
+        met: list[bool],
+        between: list[int],
+    ) -> None:
+        """Read keys of a file, mark the candidates in whose key range it has one, and count the other rows.
+
+        Args:
+            name: name of the file.
+            numbers: row groups to read; None for all.
+            ranges: smallest keys and largest keys of the candidates, ascending.
+            met: marks of the candidates, which are changed.
+            between: rows before each candidate, and after the last one, which are changed.
+        """
+        starts, ends = ranges
+        place = self._store, self._task.partition, self._task.bucket, self._metas[name]
+        batches = open_kv(*place, columns=(), need_sequence=False, need_kind=False, row_groups=numbers)
+        with closing(batches):  # type: ignore[type-var]
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                keys, row = self._spec.keys(batch), 0
+                gap = bisect_left(ends, keys.scalar(0))
+                while row < batch.num_rows:
+                    stop = batch.num_rows if gap == len(starts) else keys.bisect(starts[gap], right=False)
+                    between[gap] += stop - row
+                    row = stop
+                    if gap < len(starts):
+                        row = keys.bisect(ends[gap], right=True)
+                        if row > stop:
+                            met[gap] = True
+                            between[gap] += row - stop
+                        gap += 1
+                if all(met):
+                    return
+
+
+def _low(unit: _Unit) -> Any:
+    return unit.low
+
+
+__all__ = ["beside_spliced", "find_spliced"]

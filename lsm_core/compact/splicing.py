@@ -1,0 +1,167 @@
+"""Splices of one rewrite: the merged rows with the spliced row groups between them, in key order."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+
+from lsm_core.compact.row_digests import RowGroupDigest
+from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file
+from lsm_core.compact.task import COUNTS, BucketTask
+from lsm_core.errors import VerificationFailed
+from lsm_core.files import open_kv
+from lsm_core.files.formats import FileSource
+from lsm_core.files.row_groups import StoredGroups, open_groups
+from lsm_core.files.splicing import StoredGroup
+from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import DataFileMeta
+from lsm_core.merge import KeySpec, normalise_keys
+from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyBounds
+
+
+class Splices:
+    """Row groups that one rewrite splices.
+
+    Attributes:
+        groups: the row groups, in key order.
+    """
+
+    def __init__(
+        self, store: TableStore, task: BucketTask, files: Sequence[DataFileMeta], within: KeyBounds | None
+    ) -> None:
+        """Select the task's spliced row groups of some files and in a range of keys.
+
+        Args:
+            store: the table.
+            task: the task.
+            files: files of the rewrite.
+            within: range of keys; None for all.
+        """
+        self._store, self._task, self._within = store, task, within
+        self._files = {file.file_name: file for file in files}
+        self._spec = KeySpec.of(store.schema, table=store.name)
+        mine = [group for group in task.spliced if group.file_name in self._files]
+        self._ends = key_columns(store, [key for group in mine for key in (group.low, group.high)])
+        keys = normalise_keys(self._ends, nullable=store.schema.nullable_key) if mine else None
+        chosen = [
+            at
+            for at in range(len(mine))
+            if keys is not None and (within is None or within.contains(keys.scalar(2 * at)))
+        ]
+        self.groups = tuple(mine[at] for at in chosen)
+        self._places = {(group.file_name, group.number): 2 * at for at, group in zip(chosen, self.groups, strict=True)}
+        self._scalars = [(keys.scalar(2 * at), keys.scalar(2 * at + 1)) for at in chosen if keys is not None]
+        self._numbers = {name: numbers_of(self.groups, name) for name in {group.file_name for group in self.groups}}
+        self._stored: dict[str, StoredGroups] = {}
+        # One row group of a rewrite is also decoded, so that the judge sees rows of spliced row groups too.
+        place = zlib.crc32(b"%b/%d/%d" % (task.partition, task.bucket, task.base_snapshot or 0))
+        self._sampled = self.groups[place % len(self.groups)] if self.groups and task.verification != COUNTS else None
+
+    def file_of(self, group: SplicedGroup) -> DataFileMeta:
+        """Return the input file of a row group."""
+        return self._files[group.file_name]
+
+    def open_rest(
+        self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that are not spliced, as `files.open_kv` does; ``options`` are its arguments."""
+        without = self._numbers.get(meta.file_name, ())
+        if self._within is not None:
+            return self._within.open(store, partition, bucket, meta, without=without, **options)
+
+        def choose(source: FileSource) -> list[int] | None:
+            return [number for number in range(len(source.group_rows)) if number not in without] if without else None
+
+        return open_kv(store, partition, bucket, meta, row_groups=choose, **options)
+
+    def between(
+        self, merged: Generator[pa.RecordBatch, None, None]
+    ) -> Generator[pa.RecordBatch | SplicedGroup, None, None]:
+        """Yield merged rows and spliced row groups in key order.
+
+        Raises:
+            VerificationFailed: a merged row has a key in the key range of a spliced row group.
+        """
+        next_group = 0
+        with closing(merged):
+            for batch in merged:
+                while next_group < len(self.groups) and batch.num_rows:
+                    low, high = self._scalars[next_group]
+                    if self._spec.keys(batch.slice(batch.num_rows - 1)).scalar(0) < low:  # type: ignore[operator]
+                        break
+                    keys = self._spec.keys(batch)
+                    stop = keys.bisect(low, right=False)
+                    if keys.scalar(stop) <= high:  # type: ignore[operator]
+                        group = self.groups[next_group]
+                        reason = f"row group {group.number} of {group.file_name} meets a key, and cannot be spliced"
+                        raise VerificationFailed("V0", [reason])
+                    if stop:
+                        yield batch.slice(0, stop)
+                    yield self.groups[next_group]
+                    next_group += 1
+                    batch = batch.slice(stop)
+                if batch.num_rows:
+                    yield batch
+                del batch  # released before the next batch is merged
+        yield from self.groups[next_group:]
+
+    def stored(self, group: SplicedGroup) -> StoredGroup:
+        """Return a row group as the writer splices it.
+
+        Raises:
+            CorruptFile: the file is missing or damaged.
+        """
+        if group.file_name not in self._stored:
+            self._stored.clear()  # files follow each other: one footer in memory
+            file = self._files[group.file_name]
+            path = self._store.data_path(self._task.partition, self._task.bucket, file)
+            self._stored[group.file_name] = open_groups(self._store.file_io, path, size=file.file_size)
+        at = self._places[group.file_name, group.number]
+        names = [f"key {place}" for place in range(len(self._ends))]
+        keys = pa.RecordBatch.from_arrays([column.slice(at, 2) for column in self._ends], names)
+        return StoredGroup(self._stored[group.file_name], group.number, keys, group.size)
+
+    def sampled_rows(self, group: SplicedGroup) -> list[pa.RecordBatch]:
+        """Return the rows of a row group if its rows are verified like merged rows, else no rows.
+
+        Raises:
+            CorruptFile: the file is missing or damaged.
+        """
+        if group is not self._sampled:
+            return []
+        file = self._files[group.file_name]
+        place = self._store, self._task.partition, self._task.bucket, file
+        with closing(open_kv(*place, row_groups=[group.number])) as batches:  # type: ignore[type-var]
+            return list(batches)
+
+    def unseen(self, after: Sequence[DataFileMeta], written: Sequence[RowGroupDigest] | None) -> dict[str, int]:
+        """Return the number of spliced rows by file, of input and new files, that are not decoded.
+
+        Args:
+            after: the new files, in key order.
+            written: row groups of the new files, in the same order; None if no new file is re-read.
+        """
+        rows = rows_by_file(group for group in self.groups if group is not self._sampled)
+        files = iter(after)
+        name, left = "", 0
+        for group in written or ():
+            while left <= 0:
+                file = next(files)
+                name, left = file.file_name, file.row_count
+            left -= group.rows
+            if group.spliced is not None and group.spliced is not self._sampled:
+                rows[name] = rows.get(name, 0) + group.rows
+        return rows
+
+
+def key_columns(store: TableStore, keys: Sequence[bytes]) -> list[pa.Array]:
+    """Return the columns of keys that are BinaryRows of the trimmed primary key."""
+    return list(decode_rows(pa.array(keys, pa.binary()), store.schema.trimmed_key_types, "(keys of row groups)"))
+
+
+__all__ = ["Splices", "key_columns"]

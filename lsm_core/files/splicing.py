@@ -1,0 +1,239 @@
+"""Parquet files of encoded rows and of row groups that are copied from other files ("spliced").
+
+Arrow's writer cannot add encoded row groups. So the rows of each new row group are encoded into memory as a file of
+their own, and then copied to the output like row groups of other files.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lsm_core.arrays import numpy_array, plain_schema
+from lsm_core.errors import CorruptFile
+from lsm_core.files.formats import FileSink, open_sink
+from lsm_core.files.formats.guard import create_output, disk_full_errors, open_checked, quietly_abort, quietly_close
+from lsm_core.files.formats.parquet import EXTENSION, ParquetSource
+from lsm_core.files.formats.parquet_footer import footer_values, group_bounds
+from lsm_core.files.formats.stats_collector import ColumnStatsCollector
+from lsm_core.files.row_group_copier import CopiedBytes, RowGroupCopier
+from lsm_core.files.row_groups import StoredGroups, read_groups
+from lsm_core.format.schema import SEQUENCE_NUMBER
+from lsm_core.format.stats import ColumnStats, ColumnValues
+from lsm_core.options import TableOptions
+from lsm_core.storage import FileIO
+
+OpenPart = Callable[[FileIO, str, pa.Table], FileSink]
+"""Function that creates a Parquet file; its arguments are file system, path and first rows."""
+_WIDE_VALUE: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """Row group of a file, to be spliced into another file.
+
+    Attributes:
+        groups: row groups of the file.
+        number: index of the row group.
+        keys: first and last key, two rows with the columns of the trimmed primary key.
+        size: bytes of the pages.
+    """
+
+    groups: StoredGroups
+    number: int
+    keys: pa.RecordBatch
+    size: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.groups.group_rows[self.number]
+
+    def nulls(self, name: str) -> int | None:
+        """Return the number of nulls of a top-level column outside of lists, or None if the footer does not say."""
+        leaf = self.groups.footer.single(name)
+        return None if leaf is None else self.groups.footer.groups[self.number].chunks[leaf].nulls
+
+    def sequences(self) -> tuple[int, int]:
+        """Return the smallest and the largest sequence number.
+
+        Raises:
+            CorruptFile: the footer does not have them.
+        """
+        path = self.groups.path
+        bounds = group_bounds(self.groups.footer, pa.schema([(SEQUENCE_NUMBER, pa.int64())]), SEQUENCE_NUMBER, path)
+        if bounds is None:
+            raise CorruptFile(path, "its row groups have no bounds of the sequence numbers")
+        low, high = (int(numpy_array(side)[self.number]) for side in bounds)
+        return low, high
+
+
+class _MemoryOutput(io.BytesIO):
+    """Output file in memory, which is also the file system that creates it."""
+
+    def open_output(self, path: str) -> _MemoryOutput:
+        del path
+        return self
+
+    def abort(self) -> None:
+        super().close()
+
+    def close(self) -> None:
+        """Keep the bytes for :meth:`getbuffer`."""
+
+
+def encoded_groups(open_part: OpenPart, path: str, rows: pa.Table) -> tuple[pa.BufferReader, StoredGroups]:
+    """Encode rows as one row group of a Parquet file in memory; without rows the file has no row group.
+
+    Args:
+        open_part: function that creates the file.
+        path: path for errors.
+        rows: the rows.
+    """
+    memory = _MemoryOutput()
+    sink = open_part(memory, path, rows)  # type: ignore[arg-type]
+    try:
+        if rows.num_rows:
+            sink.write(rows)
+        sink.close()
+    except BaseException:
+        sink.discard()
+        raise
+    source = pa.BufferReader(memory.getbuffer())
+    return source, read_groups(source, path)
+
+
+def part_opener(options: TableOptions, level: int, dictionary: tuple[str, ...], delta: tuple[str, ...]) -> OpenPart:
+    """Return the function that creates Parquet files with a table's options.
+
+    Args:
+        options: options of the table.
+        level: level of the files.
+        dictionary: columns that get a dictionary in any case.
+        delta: columns that are delta-encoded.
+    """
+
+    def open_part(file_io: FileIO, path: str, rows: pa.Table) -> FileSink:
+        return open_sink(
+            file_io, path, rows, options, level=level, file_format=EXTENSION, dictionary=dictionary, delta=delta
+        )
+
+    return open_part
+
+
+class SplicingSink:
+    """Parquet file that is being written, from rows and from row groups of other files.
+
+    The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
+    """
+
+    def __init__(self, file_io: FileIO, path: str, schema: pa.Schema, open_part: OpenPart) -> None:
+        """Create the file ``path``.
+
+        Args:
+            file_io: file system of the file, and of the files of spliced row groups.
+            path: path of the file.
+            schema: schema of the file.
+            open_part: function that creates a file of the same settings.
+        """
+        self.path = path
+        self.rows = 0
+        self._file_io, self._schema, self._open_part = file_io, plain_schema(schema), open_part
+        wide = [f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns"]
+        self._collected = [f.name for f in schema if pa.types.is_floating(f.type)] + wide
+        """Columns whose statistics are not those of footers."""
+        self._stats = ColumnStatsCollector(self._collected, only_nulls=wide)
+        self._nulls: dict[str, int | None] = {f.name: 0 for f in schema if not pa.types.is_nested(f.type)}
+        self._large: set[str] = set()
+        self._input: Any = None
+        self._input_path = ""
+        self.spliced: list[CopiedBytes] = []
+        """Spliced ranges of the file, with the digests of their bytes in the sources."""
+        with create_output(file_io, path) as self._output:
+            self._copier = RowGroupCopier(self._output, path)
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far."""
+        return self._copier.position
+
+    def write(self, rows: pa.Table) -> None:
+        """Append ``rows`` as one row group.
+
+        Raises:
+            StorageFull: the disk is full.
+        """
+        source, groups = encoded_groups(self._open_part, self.path, rows)
+        self._copier.copy(source, groups, [0])
+        self._stats.add(rows)
+        for name, column in zip(rows.column_names, rows.columns, strict=True):
+            self._add_nulls(name, column.null_count)
+            if name in self._nulls and column.nbytes > _WIDE_VALUE * max(1, len(column)):
+                self._large.add(name)
+        self.rows += rows.num_rows
+
+    def splice(self, group: StoredGroup) -> None:
+        """Append a row group of another file.
+
+        Columns whose bounds are not in footers are decoded: floats, and timestamps of nanoseconds.
+
+        Raises:
+            CorruptFile: the file of the row group is damaged.
+            StorageFull: the disk is full.
+            UnsupportedFeature: the file has another layout than this one.
+        """
+        groups, number = group.groups, group.number
+        known = len(self._copier.copied)
+        self._copier.copy(self._open_input(groups.path), groups, [number])
+        self.spliced += self._copier.copied[known:]
+        if self._collected:
+            source = ParquetSource(self._file_io, groups.path, size=None, rows=groups.footer.rows)
+            try:
+                for batch in source.batches(self._collected, max(1, group.rows), [number]):
+                    self._stats.add(pa.Table.from_batches([batch]))
+            finally:
+                source.close()
+        for name in self._nulls:
+            self._add_nulls(name, group.nulls(name))
+        self.rows += group.rows
+
+    def _add_nulls(self, name: str, count: int | None) -> None:
+        if name in self._nulls:
+            before = self._nulls[name]
+            self._nulls[name] = None if before is None or count is None else before + count
+
+    def _open_input(self, path: str) -> Any:
+        if path != self._input_path:
+            self._close_input()
+            with open_checked(self._file_io, path, "Parquet", None) as self._input:
+                self._input_path = path
+        return self._input
+
+    def _close_input(self) -> None:
+        if self._input is not None:
+            quietly_close(self._input)
+        self._input, self._input_path = None, ""
+
+    def close(self) -> tuple[int, ColumnValues]:
+        """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
+        self._close_input()
+        with disk_full_errors(self.path):
+            footer = self._copier.close()
+            self._output.close()
+        values = {**footer_values(footer, self._schema), **self._stats.values()}
+        for name in self._large:
+            unknown = pa.nulls(1, self._schema.field(name).type)
+            values[name] = ColumnStats(unknown, unknown, self._nulls[name])
+        return self.position, values
+
+    def discard(self) -> None:
+        """Close and remove the unfinished file after a failure."""
+        self._close_input()
+        quietly_abort(self._output)
+
+
+__all__ = ["OpenPart", "SplicingSink", "StoredGroup", "encoded_groups", "part_opener"]

@@ -1,0 +1,371 @@
+"""Compactions splice row groups in whose key range no other file has a key, and change no answer and no statistics by it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from decimal import Decimal
+from hashlib import sha256
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from lsm_core import Catalog, Table
+from lsm_core.commit import Committer
+from lsm_core.compact import BucketTask, run_tasks_locally
+from lsm_core.compact.pieces import cut_task, untouched_parts
+from lsm_core.errors import DredgeError, VerificationFailed
+from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.files.row_group_copier import RowGroupCopier
+from lsm_core.format.manifest import EMPTY_ROW, SOURCE_COMPACT, DataFileMeta
+from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
+from lsm_core.maintenance.verify import ReferenceJudge
+from lsm_core.storage import LocalFileIO
+from lsm_core.storage.faults import FaultyFileIO, InjectedFault
+from tests.support.samples import examples, one_in
+from tests.support.stores import live_files
+
+TINY = {
+    "bucket": "1",
+    "target-file-size": "16 kb",
+    "parquet.block.size": "1 kb",
+    "num-levels": "4",
+    "write-only": "true",
+}
+KEYS: dict[str, list[pa.Field]] = {
+    "numbers": [pa.field("k", pa.int32(), nullable=False)],
+    "texts": [pa.field("k", pa.string(), nullable=False)],
+    "two columns": [pa.field("k", pa.int64(), nullable=False), pa.field("l", pa.string(), nullable=False)],
+}
+KINDS: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "first-row": {"merge-engine": "first-row"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+}
+VALUES = [
+    pa.field("v", pa.int64()),
+    pa.field("s", pa.string()),
+    pa.field("f", pa.float64()),
+    pa.field("d", pa.decimal128(20, 3)),
+    pa.field("b", pa.bool_()),
+    pa.field("t", pa.timestamp("ns")),
+    pa.field("a", pa.list_(pa.int32())),
+]
+
+
+def table_of(root: Path, exact: str, keys: str = "numbers", columns: int = 2, **options: str) -> Table:
+    catalog = Catalog(str(root))
+    catalog.create_database("db")
+    names = [field.name for field in KEYS[keys]]
+    chosen = {**TINY, "dredge.compaction.exact-keys": exact, **options}
+    schema = pa.schema([*KEYS[keys], *VALUES[:columns]])
+    return catalog.create_table("db.t", schema, primary_keys=names, options=chosen)
+
+
+def rows(numbers: list[int], value: int, keys: str = "numbers", columns: int = 2) -> pa.Table:
+    """Rows whose values have nulls, NaN, zeros of both signs and negative numbers."""
+    key_values: list[list[Any]] = {
+        "numbers": [numbers],
+        "texts": [[f"the same long beginning {number:06}" for number in numbers]],
+        "two columns": [[number // 7 for number in numbers], [f"{number % 7}" for number in numbers]],
+    }[keys]
+    values = [
+        [None if number % 5 == 0 else number * value for number in numbers],
+        [sha256(f"{value} of {number}".encode()).hexdigest() for number in numbers],
+        [(float("nan"), -0.0, 0.0, None, number / 3)[number // 40 % 5] for number in numbers],
+        [Decimal(value - number) for number in numbers],
+        [None if number % 3 == 0 else number % 2 == 0 for number in numbers],
+        [None if number % 11 == 0 else number * 10**15 + value for number in numbers],
+        [[number, value] if number % 2 else None for number in numbers],
+    ]
+    schema = pa.schema([*KEYS[keys], *VALUES[:columns]])
+    chosen = [*key_values, *values[:columns]]
+    return pa.table([pa.array(c, f.type) for c, f in zip(chosen, schema, strict=True)], schema=schema)
+
+
+def top_files(table: Table) -> list[DataFileMeta]:
+    return [file for file in live_files(table.refresh().store).get((EMPTY_ROW, 0), []) if file.level == 3]
+
+
+def groups_of(table: Table) -> list[int]:
+    """Rows of the row groups of all files on the top level."""
+    place = Path(table.store.root) / "bucket-0"
+    footers = [pq.ParquetFile(place / file.file_name).metadata for file in top_files(table)]
+    return [footer.row_group(at).num_rows for footer in footers for at in range(footer.num_row_groups)]
+
+
+def task_of(table: Table, **changes: Any) -> BucketTask:
+    (((partition, bucket), files),) = live_files(table.refresh().store).items()
+    task = bucket_task(table.store, partition, bucket, 1, files, full=True)
+    assert task is not None
+    return replace(task, **changes)
+
+
+def rewritten(table: Table, file: DataFileMeta) -> DataFileMeta:
+    """Metadata that the writer of rewrites stores for the rows of a file."""
+    store = table.store
+    writer = KeyValueFileWriter(store, EMPTY_ROW, 0, 1, level=file.level, file_source=SOURCE_COMPACT)
+    for batch in open_kv(store, EMPTY_ROW, 0, file):
+        writer.write(batch)
+    (meta,) = writer.close()
+    return replace(meta, file_name=file.file_name, file_size=file.file_size, creation_time_ms=file.creation_time_ms)
+
+
+@pytest.fixture
+def layered(tmp_path: Path) -> Table:
+    """One file of tiny row groups on the top level, with the even keys from 1,000 to 2,998."""
+    table = table_of(tmp_path, "always", **{"target-file-size": "1 mb"})
+    table.write(rows(list(range(1000, 3000, 2)), 0))
+    table.compact(full=True)
+    assert len(groups_of(table)) > 20
+    return table
+
+
+STATISTICS = {
+    "as they are": {},
+    "thin": {"data-file.thin-mode": "true"},
+    "full": {"metadata.stats-mode": "full", "metadata.stats-dense-store": "false", "dredge.paimon-version": "2.1"},
+    "counts": {"metadata.stats-mode": "counts", "fields.s.stats-mode": "truncate(3)"},
+}
+
+
+@pytest.mark.parametrize(("keys", "statistics"), one_in(20, product(sorted(KEYS), sorted(STATISTICS)), first=1))
+def test_metadata_is_what_a_rewrite_stores(tmp_path: Path, keys: str, statistics: str) -> None:
+    options = {**STATISTICS[statistics], "target-file-size": "64 kb"}
+    count = len(VALUES)
+    table = table_of(tmp_path, "always", keys, count, **options)
+    table.write(rows(list(range(0, 1000, 2)), 3, keys, count))
+    table.compact(full=True)
+    table.write(rows([-9, 401, 402, 900, 9000], 4, keys, count))
+    report = table.compact(full=True)
+    assert report.groups_spliced > 5
+    wide = table.copy({"target-file-size": "1 gb"})
+    written = [file for file in top_files(table) if file.file_source == SOURCE_COMPACT]
+    assert written
+    for file in written:
+        assert rewritten(wide, file) == file
+    assert all(check.passed for check in table.check())
+
+
+def test_only_row_groups_that_meet_a_key_are_merged(layered: Table) -> None:
+    before = groups_of(layered)
+    layered.write(rows([1501, 2000, 2501, 9999], 7))
+    report = layered.compact(full=True)
+    assert report.files_in == 2
+    assert report.groups_spliced >= len(before) - 8
+    assert report.bytes_spliced > 10_000
+    assert report.rows_in - report.rows_out == 1
+    assert any("row groups" in line and "copied without decoding" in line for line in report.lines("db.t"))
+    assert min(groups_of(layered)) >= max(before) // 2
+    rows_left = layered.to_arrow().sort_by("k")
+    assert rows_left["k"].to_pylist() == sorted({*range(1000, 3000, 2), 1501, 2000, 2501, 9999})
+    assert all(check.passed for check in layered.check())
+
+
+@pytest.mark.soak
+def test_over_many_generations_files_and_row_groups_stay_few(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "always")
+    known = set(range(0, 2000, 2))
+    table.write(rows(sorted(known), 0))
+    table.compact(full=True)
+    largest, files, spliced = max(groups_of(table)), len(top_files(table)), 0
+    for generation in range(1, 9):
+        new = {(generation * 577 + step * 701) % 2000 for step in range(3)}
+        gone = sorted(known)[generation * 31 : generation * 31 + 6]
+        table.write(rows(sorted(new), generation))
+        table.write(rows(gone, generation), row_kinds=["-D"] * len(gone))
+        known = (known | new) - set(gone)
+        report = table.compact(full=True)
+        spliced += report.groups_spliced
+        groups = groups_of(table)
+        assert len(groups) <= sum(groups) / (largest / 2.5) + 2
+        assert len(top_files(table)) <= 1.5 * files + 2
+    assert spliced > 50
+    assert table.to_arrow().sort_by("k")["k"].to_pylist() == sorted(known)
+
+
+@pytest.mark.parametrize("setting", one_in(2, ["sampled", "counts"]))
+def test_other_levels_of_verification(layered: Table, setting: str) -> None:
+    table = layered.copy({"dredge.verification": setting})
+    table.write(rows([1501, 2000, 9999], 7))
+    assert table.compact(full=True).groups_spliced > 10
+    assert table.to_arrow().num_rows == 1002
+
+
+@pytest.mark.soak
+def test_row_groups_in_pieces(layered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut between pieces is never inside a spliced row group, and each is spliced once."""
+    layered.write(rows([1, *range(1501, 1561, 4), 2001, *range(2501, 2561, 4), 9999], 7))
+    task, judge = task_of(layered), ReferenceJudge()
+    (part, *_) = untouched_parts(layered.store, task)
+    assert BucketTask.from_bytes(part.to_bytes()) == part
+    monkeypatch.setattr("lsm_core.compact.pieces._OPENING", 0.0)
+    monkeypatch.setattr("lsm_core.compact.pieces._LEAST_GAIN", 0.0)
+    monkeypatch.setattr("lsm_core.compact.pieces.usable_cores", lambda: 3)
+    assert len(cut_task(layered.store, task, 4)) > 2
+    store = layered.store.copy({"dredge.compaction.piece-size": "1 kb"})
+    (result,) = run_tasks_locally(store, [task], judge, threads=3)
+    assert result.report.groups_spliced == len(part.spliced) > 10
+    Committer(store).commit([result.message])
+    assert layered.refresh().to_arrow().num_rows == 1000 + 3 + 30
+    assert all(check.passed for check in layered.check())
+
+
+RENEWING = {
+    "file.compression": "lz4",
+    "file-index.bloom-filter.columns": "v",
+    "file.format.per.level": "3:avro",
+    "dredge.compaction.exact-keys": "never",
+    "compaction.force-rewrite-all-files": "true",
+}
+
+
+@pytest.mark.parametrize("option", one_in(5, RENEWING))
+def test_what_options_renew_is_rewritten(layered: Table, option: str) -> None:
+    table = layered.copy({option: RENEWING[option]})
+    table.write(rows([1501, 2000, 9999], 7))
+    report = table.compact(full=True)
+    assert report.groups_spliced == 0
+    assert table.to_arrow().num_rows == 1002
+
+
+@pytest.mark.soak
+def test_rows_that_vectors_mark_are_not_spliced(tmp_path: Path) -> None:
+    table = table_of(tmp_path, "always", **KINDS["vectors"])
+    table.write(rows(list(range(0, 1000, 2)), 0))
+    table.compact(full=True)
+    table.write(rows([100, 500], 1))
+    table.compact()
+    marked = table.refresh().to_arrow().sort_by("k")
+    table.write(rows([101, 501, 700], 2))
+    table.compact(full=True)
+    assert table.to_arrow().num_rows == marked.num_rows + 2
+    assert all(check.passed for check in table.check())
+
+
+def test_a_key_inside_a_spliced_row_group_is_an_error(layered: Table) -> None:
+    layered.write(rows([1501, 2001, 9999], 7))
+    (task,) = untouched_parts(layered.store, task_of(layered))
+    before, after = next(
+        (one, other)
+        for one, other in pairwise(task.spliced)
+        if (one.file_name, one.number + 2) == (other.file_name, other.number)
+    )
+    met = replace(before, number=before.number + 1, low=before.high, high=after.low)
+    spliced = tuple(group for one in task.spliced for group in ((one, met) if one is before else (one,)))
+    with pytest.raises(VerificationFailed, match="meets a key"):
+        list(run_tasks_locally(layered.store, [replace(task, spliced=spliced)], ReferenceJudge(), threads=1))
+
+
+def test_bytes_that_the_storage_changed_are_found(layered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification V1 compares the bytes of spliced row groups with those of their files."""
+    layered.write(rows([1501, 2001, 9999], 7))
+    files = {path.name for path in Path(layered.store.root).glob("bucket-0/*")}
+    shift = 0
+
+    def damaged(copier: RowGroupCopier, data: bytes, digest: Any = None) -> None:
+        nonlocal shift
+        if digest is not None:
+            digest.update(data)
+        shift += 1
+        copier._output.write(bytes([data[0] ^ 1]) + data[1:] if shift == 9 else data)
+        copier.position += len(data)
+
+    monkeypatch.setattr(RowGroupCopier, "_write", damaged)
+    with pytest.raises(DredgeError):
+        layered.compact(full=True)
+    assert {path.name for path in Path(layered.store.root).glob("bucket-0/*")} == files
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["before", "after"])
+def test_a_failing_step_leaves_the_table_as_before_or_after(layered: Table, tmp_path: Path, mode: Any) -> None:
+    """Each I/O step of a splicing compaction fails once: no row and no file too much."""
+    layered.write(rows([1501, 2001, 9999], 7))
+    answer = layered.to_arrow().sort_by("k")
+    master = Path(layered.store.root).parent.parent
+
+    def attempt(step: int | None) -> tuple[FaultyFileIO, bool]:
+        place = tmp_path / f"copy{step}{mode}"
+        shutil.copytree(master / "db.db", place / "db.db")
+        table = Catalog(str(place)).table("db.t")
+        before = {path.name for path in Path(table.store.root).glob("bucket-0/*")}
+        faulty = FaultyFileIO(LocalFileIO(), step, mode)
+        table.store.file_io = faulty
+        try:
+            assert table.compact(full=True).groups_spliced > 10
+            published = True
+        except (InjectedFault, DredgeError):
+            published = False
+        again = Catalog(str(place)).table("db.t")
+        assert again.to_arrow().sort_by("k").equals(answer)
+        left = {path.name for path in Path(table.store.root).glob("bucket-0/*")} - before
+        named = {file.file_name for file in top_files(again)}
+        assert not left or left <= named or not published, (step, left)
+        assert not list(Path(tempfile.gettempdir()).glob("dredge-spill-*"))
+        if step is not None:
+            again.compact(full=True)
+            assert again.to_arrow().sort_by("k").equals(answer)
+        shutil.rmtree(place)
+        return faulty, published
+
+    counted, _ = attempt(None)
+    for step in range(1, counted.steps + 1):
+        attempt(step)
+
+
+@pytest.mark.parametrize(("kind", "keys"), one_in(30, product(sorted(KINDS), sorted(KEYS)), first=1))
+@settings(max_examples=examples(6))
+@given(data=st.data())
+def test_any_life_says_what_it_says_without_splices(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, keys: str, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("lives")
+    count = len(VALUES)
+    twins = [table_of(root / exact, exact, keys, count, **KINDS[kind]) for exact in ("always", "never")]
+    spliced = 0
+    for step in range(data.draw(st.integers(2, 4), label="steps")):
+        first = data.draw(st.integers(0, 300), label="first")
+        dense = list(range(first, first + data.draw(st.sampled_from([0, 40, 600]), label="count")))
+        others = data.draw(st.lists(st.integers(0, 900), max_size=4), label="others")
+        numbers = sorted({*dense, *others}) or [first]
+        has_deletes = kind not in ("aggregation", "partial-update", "first-row") and data.draw(st.booleans())
+        kinds = ["-D" if has_deletes and number % 7 == 3 and number in others else "+I" for number in numbers]
+        full = data.draw(st.booleans(), label="full")
+        for table in twins:
+            table.write(rows(numbers, step, keys, count), row_kinds=kinds)
+        spliced += twins[0].compact(full=full).groups_spliced
+        twins[1].compact(full=full)
+        names = [field.name for field in KEYS[keys]]
+        one, other = (table.to_arrow().sort_by([(name, "ascending") for name in names]) for table in twins)
+        assert one.to_pylist().__repr__() == other.to_pylist().__repr__()
+        if kind in ("lookup", "full-compaction"):
+            assert changes_of(twins[0]) == changes_of(twins[1])
+        assert statistics_of(twins[0]) == statistics_of(twins[1])
+    assert all(check.passed for check in twins[0].check())
+    event(f"{min(spliced, 20)} spliced")
+
+
+def changes_of(table: Table) -> list[str]:
+    stream = table.new_stream_scan(from_snapshot=table.snapshots()[-1].id)
+    batch = stream.next()
+    return [] if batch is None else sorted(repr(tuple(row.values())) for row in batch.to_arrow().to_pylist())
+
+
+def statistics_of(table: Table) -> tuple[int, int, int]:
+    """Rows, deletes and newest sequence number of all files."""
+    files = live_files(table.refresh().store).get((EMPTY_ROW, 0), [])
+    newest = max((file.max_sequence_number for file in files), default=0)
+    return sum(f.row_count for f in files), sum(f.delete_row_count or 0 for f in files), newest
