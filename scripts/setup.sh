@@ -23,9 +23,21 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ]; then exit 0; fi
 
 echo "setup: creating .venv with $("$python" --version) and the pinned packages (about 1.5 GB; some minutes the first time)"
 [ -x .venv/bin/python ] && .venv/bin/python -c 'import sys' 2>/dev/null || { rm -rf .venv; "$python" -m venv .venv; }
-# The lock names every package, so pip need not resolve (its check of extras fails on pinned files).
-.venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements.lock \
-    || fail 'pip could not install the pinned packages; its message stands above'
+
+# The lock names every package, so nothing is resolved (pip's check of extras fails on pinned files). Both installers
+# refuse a file without a hash of the lock. pip compiles one file at a time, so all are compiled at once below.
+with_uv() { uv pip install --python .venv/bin/python --quiet --no-deps --require-hashes -r requirements.lock; }
+with_pip() {
+    .venv/bin/python -m pip --disable-pip-version-check install \
+        --quiet --no-compile --no-deps --require-hashes -r requirements.lock
+}
+installed=
+if command -v uv >/dev/null 2>&1; then
+    if with_uv; then installed=uv; else echo 'setup: uv failed, its message stands above; pip tries it now' >&2; fi
+fi
+[ -n "$installed" ] || with_pip || fail 'pip could not install the pinned packages; its message stands above'
+# Some packages ship templates that are no Python: they do not compile, and nothing imports them.
+.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true
 .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation -e . \
     || fail 'pip could not install dredge itself; its message stands above'
 printf '%s' "$want" > "$stamp"
