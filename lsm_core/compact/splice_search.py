@@ -158,7 +158,7 @@ class _Spliceable:
         store, level = self._store, self._task.output_level
         if self._expected is None:
             open_part, schema = KeyValueFileWriter.part_opener(store, level)
-            _, self._expected = encoded_groups(open_part, "(new file)", schema.empty_table())
+            _, self._expected, _ = encoded_groups(open_part, "(new file)", schema.empty_table())
             self._codecs, self._allows_delta = KeyValueFileWriter.encoding(store, level)
         path = store.data_path(self._task.partition, self._task.bucket, meta)
         groups = open_groups(store.file_io, path, size=meta.file_size)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,19 +17,18 @@ from lsm_core.arrays import numpy_array, plain_schema
 from lsm_core.errors import CorruptFile
 from lsm_core.files.formats import FileSink, open_sink
 from lsm_core.files.formats.guard import create_output, disk_full_errors, open_checked, quietly_abort, quietly_close
-from lsm_core.files.formats.parquet import EXTENSION, ParquetSource
-from lsm_core.files.formats.parquet_footer import footer_values, group_bounds
-from lsm_core.files.formats.stats_collector import ColumnStatsCollector
+from lsm_core.files.formats.parquet import EXTENSION
+from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.row_group_copier import CopiedBytes, RowGroupCopier
+from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import StoredGroups, read_groups
 from lsm_core.format.schema import SEQUENCE_NUMBER
-from lsm_core.format.stats import ColumnStats, ColumnValues
+from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
 
 OpenPart = Callable[[FileIO, str, pa.Table], FileSink]
 """Function that creates a Parquet file; its arguments are file system, path and first rows."""
-_WIDE_VALUE: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -86,25 +85,30 @@ class _MemoryOutput(io.BytesIO):
         """Keep the bytes for :meth:`getbuffer`."""
 
 
-def encoded_groups(open_part: OpenPart, path: str, rows: pa.Table) -> tuple[pa.BufferReader, StoredGroups]:
+def encoded_groups(
+    open_part: OpenPart, path: str, rows: pa.Table
+) -> tuple[pa.BufferReader, StoredGroups, GroupStatistics]:
     """Encode rows as one row group of a Parquet file in memory; without rows the file has no row group.
 
     Args:
         open_part: function that creates the file.
         path: path for errors.
         rows: the rows.
+
+    Returns:
+        The file, its row groups, and the statistics of its rows.
     """
     memory = _MemoryOutput()
     sink = open_part(memory, path, rows)  # type: ignore[arg-type]
     try:
         if rows.num_rows:
             sink.write(rows)
-        sink.close()
+        _, values = sink.close()
     except BaseException:
         sink.discard()
         raise
     source = pa.BufferReader(memory.getbuffer())
-    return source, read_groups(source, path)
+    return source, read_groups(source, path), GroupStatistics(rows.num_rows, values)
 
 
 def part_opener(options: TableOptions, level: int, dictionary: tuple[str, ...], delta: tuple[str, ...]) -> OpenPart:
@@ -143,12 +147,8 @@ class SplicingSink:
         self.path = path
         self.rows = 0
         self._file_io, self._schema, self._open_part = file_io, plain_schema(schema), open_part
-        wide = [f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns"]
-        self._collected = [f.name for f in schema if pa.types.is_floating(f.type)] + wide
-        """Columns whose statistics are not those of footers."""
-        self._stats = ColumnStatsCollector(self._collected, only_nulls=wide)
-        self._nulls: dict[str, int | None] = {f.name: 0 for f in schema if not pa.types.is_nested(f.type)}
-        self._large: set[str] = set()
+        self._statistics: GroupStatistics | None = None
+        self._reader: GroupStatisticsReader | None = None
         self._input: Any = None
         self._input_path = ""
         self.spliced: list[CopiedBytes] = []
@@ -167,19 +167,14 @@ class SplicingSink:
         Raises:
             StorageFull: the disk is full.
         """
-        source, groups = encoded_groups(self._open_part, self.path, rows)
+        source, groups, statistics = encoded_groups(self._open_part, self.path, rows)
         self._copier.copy(source, groups, [0])
-        self._stats.add(rows)
-        for name, column in zip(rows.column_names, rows.columns, strict=True):
-            self._add_nulls(name, column.null_count)
-            if name in self._nulls and column.nbytes > _WIDE_VALUE * max(1, len(column)):
-                self._large.add(name)
-        self.rows += rows.num_rows
+        self._add(statistics)
 
     def splice(self, group: StoredGroup) -> None:
         """Append a row group of another file.
 
-        Columns whose bounds are not in footers are decoded: floats, and timestamps of nanoseconds.
+        Columns whose bounds are not in footers are decoded, such as floats.
 
         Raises:
             CorruptFile: the file of the row group is damaged.
@@ -188,47 +183,37 @@ class SplicingSink:
         """
         groups, number = group.groups, group.number
         known = len(self._copier.copied)
-        self._copier.copy(self._open_input(groups.path), groups, [number])
+        source, reader = self._open_input(groups)
+        self._copier.copy(source, groups, [number])
         self.spliced += self._copier.copied[known:]
-        if self._collected:
-            source = ParquetSource(self._file_io, groups.path, size=None, rows=groups.footer.rows)
-            try:
-                for batch in source.batches(self._collected, max(1, group.rows), [number]):
-                    self._stats.add(pa.Table.from_batches([batch]))
-            finally:
-                source.close()
-        for name in self._nulls:
-            self._add_nulls(name, group.nulls(name))
-        self.rows += group.rows
+        self._add(reader.statistics(number))
 
-    def _add_nulls(self, name: str, count: int | None) -> None:
-        if name in self._nulls:
-            before = self._nulls[name]
-            self._nulls[name] = None if before is None or count is None else before + count
+    def _add(self, statistics: GroupStatistics) -> None:
+        self._statistics = statistics if self._statistics is None else merge_statistics([self._statistics, statistics])
+        self.rows += statistics.rows
 
-    def _open_input(self, path: str) -> Any:
-        if path != self._input_path:
+    def _open_input(self, groups: StoredGroups) -> tuple[Any, GroupStatisticsReader]:
+        if self._reader is None or groups.path != self._input_path:
             self._close_input()
-            with open_checked(self._file_io, path, "Parquet", None) as self._input:
-                self._input_path = path
-        return self._input
+            with open_checked(self._file_io, groups.path, "Parquet", None) as self._input:
+                self._input_path = groups.path
+            self._reader = GroupStatisticsReader(self._file_io, groups, self._schema)
+        return self._input, self._reader
 
     def _close_input(self) -> None:
         if self._input is not None:
             quietly_close(self._input)
-        self._input, self._input_path = None, ""
+        if self._reader is not None:
+            self._reader.close()
+        self._input, self._input_path, self._reader = None, "", None
 
     def close(self) -> tuple[int, ColumnValues]:
         """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
         self._close_input()
         with disk_full_errors(self.path):
-            footer = self._copier.close()
+            self._copier.close()
             self._output.close()
-        values = {**footer_values(footer, self._schema), **self._stats.values()}
-        for name in self._large:
-            unknown = pa.nulls(1, self._schema.field(name).type)
-            values[name] = ColumnStats(unknown, unknown, self._nulls[name])
-        return self.position, values
+        return self.position, {} if self._statistics is None else self._statistics.values
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from lsm_core.files.formats.parquet import ParquetSink
 from lsm_core.files.formats.thrift_fields import join_fields, join_structs, split_struct, split_structs
 from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import CHUNK_META, GROUP_COLUMNS, GROUPS, STATISTICS, open_groups
+from lsm_core.files.splicing import SplicingSink, StoredGroup
 from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.stats import ColumnStats
 from lsm_core.storage import LocalFileIO
@@ -102,6 +104,47 @@ def test_merged_statistics_are_those_of_the_writer(
     for rows, end in zip(groups, ends, strict=True):
         picked = rows.select(["long", "int"])
         assert end.equals(pa.concat_tables([picked.slice(0, 1), picked.slice(rows.num_rows - 1)]))
+
+
+@settings(
+    max_examples=int(os.environ.get("DREDGE_GROUP_STATISTICS", "4")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
+@given(
+    seed=st.integers(0, 1 << 20),
+    parts=st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=4),
+    wide=st.booleans(),
+)
+def test_a_file_of_new_and_spliced_row_groups_has_the_statistics_of_its_rows(
+    tmp_path: Path, seed: int, parts: list[tuple[int, bool]], wide: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [table(rng, size) for size, _ in parts]
+    if wide:
+        texts = [pa.array([None, *["x" * 70_000] * (rows.num_rows - 1)], pa.string()) for rows in groups]
+        groups = [rows.append_column("wide", text) for rows, text in zip(groups, texts, strict=True)]
+    for name in ("source", "expected", "spliced"):
+        (tmp_path / name).unlink(missing_ok=True)
+    write(tmp_path / "source", groups)
+    expected = write(tmp_path / "expected", groups)
+    stored = open_groups(IO, str(tmp_path / "source"))
+
+    def open_part(file_io: Any, path: str, rows: pa.Table) -> ParquetSink:
+        return ParquetSink(file_io, path, rows, codec="zstd", level=1)
+
+    sink = SplicingSink(IO, str(tmp_path / "spliced"), groups[0].schema, open_part)
+    for number, (rows, (_, is_new)) in enumerate(zip(groups, parts, strict=True)):
+        if is_new:
+            sink.write(rows)
+        else:
+            sink.splice(StoredGroup(stored, number, pa.record_batch({}), stored.pages[number].size))
+    size, values = sink.close()
+    assert size == (tmp_path / "spliced").stat().st_size
+    assert plain(values) == plain(expected)
+    assert sink.rows == sum(size for size, _ in parts)
+    read = [pq.read_table(tmp_path / name) for name in ("spliced", "expected")]
+    assert read[0].drop_columns(["float", "double"]).equals(read[1].drop_columns(["float", "double"]))
 
 
 def test_wide_values_have_null_counts_only(tmp_path: Path) -> None:
