@@ -69,7 +69,7 @@ def rows(seed: int, count: int) -> pa.Table:
     return pa.table(
         {
             "k": pa.array(numbers),
-            "s": pa.array([f"text {n % 7}" for n in numbers.tolist()], mask=~some),
+            "s": pa.array([f"text {n % 7}" for n in numbers.tolist()], pa.string(), mask=~some),
             "x": pa.array(rng.random(count), mask=some),
             "l": pa.array([[n, None] if n % 3 else None for n in numbers.tolist()], pa.list_(pa.int64())),
             "m": pa.array([[("a", n)] if n % 2 else [] for n in numbers.tolist()], pa.map_(pa.string(), pa.int64())),
