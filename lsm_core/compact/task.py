@@ -13,11 +13,12 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.splice import SplicedGroup
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.manifest import DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table, table_to_entries
+from lsm_core.format.manifest import ENTRY_SCHEMA, DataFileMeta, EntryFiles, IndexFileMeta, files_to_table
 from lsm_core.json_text import parse_json
 from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.metadata.indexes import DeletionFile, deletion_files
@@ -67,7 +68,7 @@ class BucketTask:
     partition: bytes
     bucket: int
     total_buckets: int
-    files: tuple[DataFileMeta, ...]
+    files: Sequence[DataFileMeta]
     unit_names: tuple[str, ...] = ()
     output_level: int = 0
     drop_delete: bool = False
@@ -356,18 +357,29 @@ class Judge(Protocol):
         """
 
 
+_PLACE_COLUMNS: Final = ("kind", "partition", "bucket", "total_buckets")
+
+
 def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return an Arrow stream of the files' metadata (`ENTRY_SCHEMA`), with ``metadata`` as schema metadata."""
-    table = entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]).replace_schema_metadata(
-        dict(metadata)
-    )
+    """Return an Arrow stream of the files' metadata, with ``metadata`` as schema metadata.
+
+    The columns are those of `ENTRY_SCHEMA`, without the place of the files and without columns that are null.
+    """
+    table = files_to_table(files)
+    shipped_columns = [
+        (kind, column)
+        for kind, column in zip(ENTRY_SCHEMA, table.select(ENTRY_SCHEMA.names).columns, strict=True)
+        if kind.name not in _PLACE_COLUMNS and not (kind.nullable and column.null_count == len(column))
+    ]
+    schema = pa.schema([kind for kind, _ in shipped_columns], dict(metadata))
+    shipped = pa.table([column for _, column in shipped_columns], schema=schema)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_stream(sink, shipped.schema) as writer:
+        writer.write_table(shipped)
     return bytes(sink.getvalue())
 
 
-def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[bytes, bytes]]:
+def files_from_bytes(data: bytes) -> tuple[EntryFiles, Mapping[bytes, bytes]]:
     """Return (files, ``metadata`` by name) from the bytes of :func:`files_to_bytes`.
 
     Raises:
@@ -375,9 +387,32 @@ def files_from_bytes(data: bytes) -> tuple[tuple[DataFileMeta, ...], Mapping[byt
     """
     try:
         table = pa.ipc.open_stream(data).read_all()
-        return tuple(entry.file for entry in table_to_entries(table)), table.schema.metadata or {}
+        table.validate(full=True)
+        return EntryFiles(_complete(table)), table.schema.metadata or {}
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptFile("<files in transit>", f"unreadable: {error}") from error
+
+
+def _complete(table: pa.Table) -> pa.Table:
+    """Return shipped files with all columns of `ENTRY_SCHEMA`.
+
+    Raises:
+        KeyError: a column is missing that may not be null.
+        ArrowInvalid: a column has another type, or nulls that it may not have.
+    """
+    count, columns = table.num_rows, []
+    for kind in ENTRY_SCHEMA:
+        if kind.name in _PLACE_COLUMNS:
+            value = b"" if kind.name == "partition" else 0
+            columns.append(pa.repeat(arrow_scalar(value, kind.type), count))
+        elif kind.nullable and kind.name not in table.column_names:
+            columns.append(pa.nulls(count, kind.type))
+        else:
+            column = table.column(kind.name)
+            if column.type != kind.type or (column.null_count and not kind.nullable):
+                raise pa.ArrowInvalid(f"column {kind.name} has type {column.type} or nulls")
+            columns.append(column)
+    return pa.table(columns, schema=ENTRY_SCHEMA)
 
 
 @dataclass(frozen=True)

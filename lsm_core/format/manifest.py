@@ -15,9 +15,10 @@ from __future__ import annotations
 import io
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, overload
 
 import fastavro
 import numpy as np
@@ -386,6 +387,59 @@ def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
         )
         entries.append(ManifestEntry(row["kind"], row["partition"], row["bucket"], row["total_buckets"], file))
     return entries
+
+
+class EntryFiles(Sequence[DataFileMeta]):
+    """Files of manifest entries as a sequence that stays an Arrow table until a file is asked for.
+
+    The files of a bucket are made into objects together, on first use, and kept. A driver that only plans and ships
+    the buckets of a large table never does so.
+
+    Attributes:
+        table: the entries (`ENTRY_SCHEMA`), one per file.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        """Wrap ``table``, manifest entries (`ENTRY_SCHEMA`)."""
+        self.table = table
+
+    @cached_property
+    def _files(self) -> tuple[DataFileMeta, ...]:
+        return tuple(entry.file for entry in table_to_entries(self.table))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @overload
+    def __getitem__(self, place: int) -> DataFileMeta: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[DataFileMeta, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> DataFileMeta | tuple[DataFileMeta, ...]:
+        return self._files[place]
+
+    def __iter__(self) -> Iterator[DataFileMeta]:
+        return iter(self._files)
+
+    def __eq__(self, other: object) -> bool:
+        return self._files == tuple(other) if isinstance(other, tuple | EntryFiles) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._files)
+
+    def __repr__(self) -> str:
+        return repr(self._files)
+
+
+def files_to_table(files: Sequence[DataFileMeta]) -> pa.Table:
+    """Return files as a table (`ENTRY_SCHEMA`) of entries that add them, without partition and bucket.
+
+    The columns of partition and bucket of `EntryFiles` are kept as they are.
+    """
+    if isinstance(files, EntryFiles):
+        return files.table
+    return entries_to_table([ManifestEntry(ADD, b"", 0, 0, file) for file in files])
 
 
 def _stats(row: dict[str, Any], name: str) -> SimpleStats:

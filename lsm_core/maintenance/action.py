@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
@@ -97,7 +98,8 @@ class PlanItem(ABC):
 
     def to_object(self) -> dict[str, Any]:
         """Return the plan item's fields as JSON values, bytes as hex digits; the plan's hash covers all of them."""
-        return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(self).items()}
+        values = _to_plain(self)
+        return {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
 
     @classmethod
     def from_object(cls, value: Mapping[str, Any]) -> Self:
@@ -113,7 +115,7 @@ class PlanItem(ABC):
         return cls(**{name: bytes.fromhex(part) if name in coded else part for name, part in value.items()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedFile:
     """Data file that a plan rewrites or restores; applying the plan requires that a file to rewrite is on this level.
 
@@ -298,10 +300,19 @@ class MaintenancePlan:
     @cached_property
     def hash(self) -> str:
         """Hex digest over all fields of the plan that are displayed or applied, except the time of planning."""
-        covered = self._object()
-        del covered["created_ms"]
-        text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        digest = hashlib.sha256(b"{")
+        covered = {name: value for name, value in self._fields().items() if name != "created_ms"}
+        for place, name in enumerate(sorted(covered)):
+            digest.update(f'{"," if place else ""}"{name}":'.encode())
+            value = covered[name]
+            if isinstance(value, tuple):
+                for number, element in enumerate(value):
+                    digest.update(f"{',' if number else '['}{_HASHED.encode(_to_listed(element))}".encode())
+                digest.update(b"]" if value else b"[]")
+            else:
+                digest.update(_HASHED.encode(value).encode())
+        digest.update(b"}")
+        return digest.hexdigest()[:32]
 
     @staticmethod
     def begin(
@@ -339,10 +350,23 @@ class MaintenancePlan:
         return tuple(item for item in self.items if isinstance(item, kind))
 
     def to_json(self) -> str:
-        """Return the whole plan with its hash as indented JSON."""
-        return json.dumps({"version": PLAN_VERSION, "hash": self.hash, **self._object()}, indent=2, ensure_ascii=False)
+        """Return the whole plan with its hash as JSON, one field or item per line."""
+        return "".join(self.iter_json())
 
-    def _object(self) -> dict[str, Any]:
+    def iter_json(self) -> Iterator[str]:
+        """Yield the text of :meth:`to_json` in parts, so that only one item at a time exists as JSON values."""
+        for name, value in {"version": PLAN_VERSION, "hash": self.hash, **self._fields()}.items():
+            yield f'{"{" if name == "version" else ","}\n  "{name}": '
+            if isinstance(value, tuple) and value:
+                for number, element in enumerate(value):
+                    yield f"{',' if number else '['}\n    {_SHOWN.encode(_to_listed(element))}"
+                yield "\n  ]"
+            else:
+                yield _SHOWN.encode(value)
+        yield "\n}"
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the plan's fields in the order of its JSON: JSON values, but objects for items and declined items."""
         return {
             "action": self.action,
             "table": self.table,
@@ -351,8 +375,8 @@ class MaintenancePlan:
             "code_version": self.code_version,
             "arguments": dict(self.arguments),
             "estimate": asdict(self.estimate),
-            "items": [{"item": item.item_kind, **item.to_object()} for item in self.items],
-            "declined": [asdict(item) for item in self.declined],
+            "items": tuple(self.items),
+            "declined": tuple(self.declined),
             "options": dict(self.options),
         }
 
@@ -398,6 +422,43 @@ class MaintenancePlan:
         if plan.hash != expected:
             raise PlanStale(f"its content was changed after planning (hash {expected} became {plan.hash})", table)
         return plan
+
+
+_HASHED: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_SHOWN: Final = json.JSONEncoder(ensure_ascii=False)
+_ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+def _to_listed(element: PlanItem | Declined) -> dict[str, Any]:
+    """Return an item of a plan, or a declined item, as the JSON values that plans contain."""
+    if isinstance(element, PlanItem):
+        return {"item": element.item_kind, **element.to_object()}
+    return dict(_to_plain(element))
+
+
+def _to_plain(value: Any) -> Any:
+    """Return `dataclasses.asdict(value)`, but without copies of values that cannot change.
+
+    A plan of a large table has a million such values, which `asdict` copies one by one.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    names = _field_names(kind)
+    if names:
+        read = ((name, getattr(value, name)) for name in names)
+        return {name: part if type(part) in _ATOMS else _to_plain(part) for name, part in read}
+    if kind in (tuple, list):
+        return kind([_to_plain(part) for part in value])
+    if kind is dict:
+        return {name: _to_plain(part) for name, part in value.items()}
+    return deepcopy(value)
+
+
+@lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass, () for other types."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _items(values: Iterable[Mapping[str, Any]], action: Action, table: str) -> Iterable[PlanItem]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final, cast
 
 from lsm_core.clock import SystemClock, utc_text
@@ -57,7 +58,9 @@ def save_plan(store: TableStore, plan: MaintenancePlan) -> str:
         raise InvalidOption("plan", plan, accepted, store.name)
     if plan.table != store.name:
         raise PlanStale(f"it was made for table {plan.table}, not {store.name}")
-    store.file_io.write_exclusive(_path(store, plan.hash), plan.to_json().encode())
+    text = BytesIO()
+    text.writelines(part.encode() for part in plan.iter_json())
+    store.file_io.write_exclusive(_path(store, plan.hash), text.getvalue())
     try:
         _remove_old(store, plan.hash)
     except (OSError, DredgeError) as error:

@@ -11,24 +11,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.errors import DredgeError, UnsupportedFeature
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.actions.compact.incremental_clustering import choose_clustering
 from lsm_core.maintenance.actions.compact.unit_choice import (
     NOTHING_DELETED,
+    FileColumns,
     FullCompactionsByCommits,
     choose_bins,
     commits_between_full,
     decide,
+    decide_by_sizes,
 )
 from lsm_core.maintenance.history_health import GRACE_MS, HistoryHealth, read_history_health
 from lsm_core.metadata import manifests
 from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
-from lsm_core.read.prune import ExpiredFiles, expired_files
+from lsm_core.read.prune import ExpiredFiles, expired_files, expiry_of
 from lsm_core.tree import DataFile, Decline, DeclineReason, Facts, Trigger
 
 Ints = npt.NDArray[np.int64]
@@ -406,6 +408,10 @@ def due_compactions(
         names = arrow_array(list(marked), pa.string())
         holds = numpy_array(pc.is_in(entries.column("file_name"), names)).astype(np.int64)
         considered = np.flatnonzero((ends - starts > 1) | (np.add.reduceat(holds, starts) > 0))
+    if store.schema.primary_keys and expiry_of(store) is None:
+        due_by_bucket, considered = _due_by_sizes(store, entries, starts, runs, now_ms, considered, by_commits)
+    if not len(considered):
+        return due_by_bucket
     for together in np.array_split(considered, -(-int((ends - starts)[considered].sum()) // _FILES_AT_ONCE) or 1):
         rows = np.concatenate([np.arange(starts[group], ends[group]) for group in together] or [starts])
         listed, at = entries.take(arrow_array(rows)), 0
@@ -425,6 +431,62 @@ def due_compactions(
             if due is not None:
                 due_by_bucket[group] = due
     return due_by_bucket
+
+
+def _due_by_sizes(
+    store: TableStore,
+    entries: pa.Table,
+    starts: Ints,
+    runs: Ints,
+    now_ms: int,
+    considered: Ints,
+    by_commits: FullCompactionsByCommits | None,
+) -> tuple[dict[int, DueCompaction], Ints]:
+    """Return the due compactions that follow from levels and sizes, and the buckets that need objects for their files.
+
+    The arguments are those of :func:`due_compactions`; ``considered`` are the buckets with enough runs for a rule.
+    """
+    if not len(considered):
+        return {}, considered
+    try:
+        tree_files(store, entries.slice(0, 1))
+    except UnsupportedFeature:  # keys without order here: nothing is due
+        return {}, considered[:0]
+    level, size, lowest, highest, created, deletes = (
+        numpy_array(pc.fill_null(pc.cast(entries.column(name), pa.int64()), arrow_scalar(default)))
+        for name, default in (
+            ("level", 0),
+            ("file_size", 0),
+            ("min_sequence_number", 0),
+            ("max_sequence_number", 0),
+            ("creation_time_ms", 0),
+            ("delete_row_count", -1),
+        )
+    )
+    ends = np.append(starts[1:], entries.num_rows)
+    due_by_bucket: dict[int, DueCompaction] = {}
+    undecided = []
+    for group in considered.tolist():
+        rows = slice(int(starts[group]), int(ends[group]))
+        names = entries.column("file_name").slice(rows.start, rows.stop - rows.start)
+        if by_commits is not None and by_commits.counts:
+            place = entries.slice(rows.start, 1).select(["partition", "bucket"]).to_pylist()[0]
+            if by_commits.is_due(place["partition"], place["bucket"]):
+                undecided.append(group)
+                continue
+        own = FileColumns(
+            *(column[rows] for column in (level, size, lowest, highest, created)), deletes[rows] != 0, names
+        )
+        try:
+            decision = decide_by_sizes(store, own, now_ms)
+        except UnsupportedFeature:  # health covers every table, also those that are never compacted here
+            continue
+        if decision is None:
+            undecided.append(group)
+            continue
+        early = decision.reason is Trigger.TOTAL_SIZE and int(runs[group]) < store.options.compaction_trigger
+        due_by_bucket[group] = DueCompaction(0 if early else decision.cost, str(decision.reason), decision.facts)
+    return due_by_bucket, np.array(undecided, np.int64)
 
 
 def _due_compaction(

@@ -350,6 +350,9 @@ BucketGroup = tuple[bytes, int, int, pa.Table]
 def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
     """Group entries by partition and bucket, ordered by partition bytes and bucket.
 
+    The groups are slices of a sorted copy. A caller that passes its only reference to a large table needs the memory of
+    one copy, because each column is freed as soon as it is copied.
+
     Args:
         entries: manifest entries.
 
@@ -364,7 +367,12 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
         {"partition": entries.column("partition"), "bucket": entries.column("bucket"), "place": positions}
     )
     order = pc.sort_indices(sort_columns, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
-    ordered = entries.take(order)
+    schema, columns, sorted_columns = entries.schema, entries.columns[::-1], []
+    del entries, sort_columns, positions
+    while columns:
+        sorted_columns.append(columns.pop().take(order).combine_chunks())
+    ordered = pa.table(sorted_columns, schema=schema)
+    del sorted_columns
     # Adjacent rows are compared, because Arrow's hash grouping does not guarantee an order.
     partitions, buckets = (one_array(ordered.column(name)) for name in ("partition", "bucket"))
     pair_count = ordered.num_rows - 1
@@ -372,13 +380,17 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
         pc.not_equal(partitions.slice(1), partitions.slice(0, pair_count)),
         pc.not_equal(buckets.slice(1), buckets.slice(0, pair_count)),
     )
-    starts = [0, *(np.flatnonzero(numpy_array(differs)) + 1).tolist(), ordered.num_rows]
-    groups: list[BucketGroup] = []
-    for start, stop in pairwise(starts):  # one step per bucket, not per file
-        part = ordered.slice(start, stop - start)
-        total = pc.max(part.column("total_buckets")).as_py()
-        groups.append((partitions[start].as_py(), buckets[start].as_py(), total, part))
-    return groups
+    starts = np.r_[0, np.flatnonzero(numpy_array(differs)) + 1]
+    totals = np.maximum.reduceat(numpy_array(ordered.column("total_buckets")), starts).tolist()
+    firsts = arrow_array(starts)
+    names: dict[bytes, bytes] = {}  # one object per partition, not per bucket
+    places = zip(partitions.take(firsts).to_pylist(), buckets.take(firsts).to_pylist(), totals, strict=True)
+    return [
+        (names.setdefault(partition, partition), bucket, total, ordered.slice(start, stop - start))
+        for (partition, bucket, total), (start, stop) in zip(
+            places, pairwise([*starts.tolist(), ordered.num_rows]), strict=True
+        )
+    ]
 
 
 def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
@@ -401,28 +413,45 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
         list(key_bytes(decode_rows(entries.column(name), types)).to_pylist()) if types else [b""] * entries.num_rows
         for name in ("min_key", "max_key")
     )
-    columns = {name: entries.column(name).to_pylist() for name in _COLUMNS}
+    names, levels, sizes, rows, lowest, highest, created, deletes, schema_ids = (
+        entries.column(name).to_pylist() for name in _COLUMNS
+    )
     tracked = "first_row_id" in entries.column_names
     first_ids = entries.column("first_row_id").to_pylist() if tracked else [None] * entries.num_rows
-    return [
-        DataFile(
-            name=columns["file_name"][i],
-            level=columns["level"][i],
-            size=columns["file_size"][i],
-            min_key=lows[i],
-            max_key=highs[i],
-            row_count=columns["row_count"][i],
-            min_sequence=columns["min_sequence_number"][i],
-            max_sequence=columns["max_sequence_number"][i],
-            creation_ms=columns["creation_time_ms"][i] or 0,
-            delete_row_count=columns["delete_row_count"][i],
-            schema_id=columns["schema_id"][i],
-            first_row_id=first_ids[i],
+    created = [time or 0 for time in created]
+    return list(
+        map(
+            DataFile, names, levels, sizes, lows, highs, rows, lowest, highest, created, deletes, schema_ids, first_ids
         )
-        for i in range(entries.num_rows)
-    ]
+    )  # fmt: skip
 
 
+def iter_tree_files(store: TableStore, groups: Sequence[pa.Table]) -> Iterator[list[DataFile]]:
+    """Yield the result of :func:`tree_files` for each of many buckets; the keys of many buckets are decoded together.
+
+    Args:
+        store: the table.
+        groups: manifest entries of each bucket.
+    """
+    start = 0
+    while start < len(groups):
+        stop, rows = start + 1, groups[start].num_rows
+        while stop < len(groups) and rows + groups[stop].num_rows <= _TREE_FILES_AT_ONCE:
+            rows += groups[stop].num_rows
+            stop += 1
+        together = pa.concat_tables([group.select(_tree_columns(group)) for group in groups[start:stop]])
+        files, at = tree_files(store, together), 0
+        for group in groups[start:stop]:
+            yield files[at : at + group.num_rows]
+            at += group.num_rows
+        start = stop
+
+
+def _tree_columns(entries: pa.Table) -> list[str]:
+    return [name for name in (*_COLUMNS, "min_key", "max_key", "first_row_id") if name in entries.column_names]
+
+
+_TREE_FILES_AT_ONCE: Final = 10_000
 _COLUMNS = (
     "file_name",
     "level",

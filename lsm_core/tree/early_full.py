@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lsm_core.tree.model import CompactUnit, Facts, LevelSortedRun, Pick, State, Trigger
+from lsm_core.tree.model import Facts, LevelSortedRun, Pick, RunPick, RunSizes, State, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +57,35 @@ class EarlyFullCompaction:
         Returns:
             The pick or None, and the new state.
         """
+        pick, state = self.decide_sizes(num_levels, RunSizes.of(runs), now_ms, state)
+        return None if pick is None else pick.of_runs(runs), state
+
+    def decide_sizes(self, num_levels: int, runs: RunSizes, now_ms: int, state: State) -> tuple[RunPick | None, State]:
+        """Return the decision of :meth:`decide` for runs of which only levels and sizes are known."""
         if len(runs) <= 1:
             return None, state
         max_level = num_levels - 1
         threshold = self._exceeded_threshold(max_level, runs, now_ms, state)
         if threshold is None:
             return None, state
-        trigger, facts = threshold
-        return Pick(CompactUnit.of_runs(max_level, runs, full=True), trigger, facts), replace(
-            state, last_full_ms=now_ms
-        )
+        return RunPick(len(runs), max_level, *threshold, full=True), replace(state, last_full_ms=now_ms)
 
-    def facts(self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State) -> Facts:
+    def facts(self, num_levels: int, runs: RunSizes, now_ms: int, state: State) -> Facts:
         """Return, by name, each threshold that is set, and the current value that is compared with the threshold."""
         facts: dict[str, int | float | None] = {}
         if self.interval_ms is not None:
             facts["since_full_ms"] = None if state.last_full_ms is None else now_ms - state.last_full_ms
             facts["interval_ms"] = self.interval_ms
         if self.total_size_threshold is not None:
-            facts["total_bytes"] = sum(run.size for run in runs)
+            facts["total_bytes"] = runs.total
             facts["total_size_threshold_bytes"] = self.total_size_threshold
         if self.incremental_size_threshold is not None:
-            facts["incremental_bytes"] = sum(run.size for run in runs if run.level != num_levels - 1)
+            facts["incremental_bytes"] = _bytes_outside(runs, num_levels - 1)
             facts["incremental_size_threshold_bytes"] = self.incremental_size_threshold
         return facts
 
     def _exceeded_threshold(
-        self, max_level: int, runs: Sequence[LevelSortedRun], now_ms: int, state: State
+        self, max_level: int, runs: RunSizes, now_ms: int, state: State
     ) -> tuple[Trigger, dict[str, int | float | None]] | None:
         """Return the first threshold that requires a full compaction, or None.
 
@@ -97,13 +99,18 @@ class EarlyFullCompaction:
         since = None if state.last_full_ms is None else now_ms - state.last_full_ms
         if self.interval_ms is not None and (since is None or since > self.interval_ms):
             return Trigger.OPTIMIZATION_INTERVAL, {"since_full_ms": since, "interval_ms": self.interval_ms}
-        total = sum(run.size for run in runs)
+        total = runs.total
         if self.total_size_threshold is not None and total < self.total_size_threshold:
             return Trigger.TOTAL_SIZE, {"total_bytes": total, "threshold_bytes": self.total_size_threshold}
-        outside = sum(run.size for run in runs if run.level != max_level)
+        outside = _bytes_outside(runs, max_level)
         if self.incremental_size_threshold is not None and outside > self.incremental_size_threshold:
             return Trigger.INCREMENTAL_SIZE, {
                 "incremental_bytes": outside,
                 "threshold_bytes": self.incremental_size_threshold,
             }
         return None
+
+
+def _bytes_outside(runs: RunSizes, level: int) -> int:
+    """Return the size of the runs that are not on ``level`` (bytes)."""
+    return sum(size for size, own in zip(runs.sizes, runs.levels, strict=True) if own != level)

@@ -10,9 +10,10 @@ Source: ``Levels``, ``IntervalPartition``.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from itertools import count, groupby, pairwise
 from typing import Any
 
@@ -163,34 +164,17 @@ def _split_into_runs(section: list[DataFile]) -> list[SortedRun]:
     If this run overlaps the file, a new run is started.
     """
     ticket = count()
-    heap: list[tuple[_Key, int, list[DataFile]]] = []
+    heap: list[tuple[Any, int, list[DataFile]]] = []  # the ticket keeps files of equal end keys from being compared
     for file in section:
-        if heap and heap[0][0].value < file.min_key:
+        if heap and heap[0][0] < file.min_key:
             _, _, files = heapq.heappop(heap)
         else:
             files = []
         files.append(file)
-        heapq.heappush(heap, (_Key(file.max_key), next(ticket), files))
+        heapq.heappush(heap, (file.max_key, next(ticket), files))
     runs = [files for _, _, files in heap]
     runs.sort(key=lambda files: (files[0].min_key, files[0].max_key))
     return [SortedRun(tuple(files)) for files in runs]
-
-
-class _Key:
-    """Wrapper that makes heap entries compare by key only, for any totally ordered type."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value: Any = value
-
-    def __lt__(self, other: _Key) -> bool:
-        return bool(self.value < other.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and bool(self.value == other.value)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,9 +308,12 @@ class Levels:
 
     def runs(self) -> list[LevelSortedRun]:
         """Return all sorted runs, newest first: one per level-0 file, then one per non-empty higher level."""
-        runs = [LevelSortedRun(0, SortedRun((f,))) for f in self.level0]
-        runs += [LevelSortedRun(n, self.level(n)) for n in sorted(self._by_level) if n > 0]
-        return runs
+        return list(self._runs)
+
+    @cached_property
+    def _runs(self) -> tuple[LevelSortedRun, ...]:
+        newest = (LevelSortedRun(0, SortedRun((f,))) for f in self.level0)
+        return (*newest, *(LevelSortedRun(n, self.level(n)) for n in sorted(self._by_level) if n > 0))
 
     @property
     def total_size(self) -> int:
@@ -414,6 +401,62 @@ class Decline:
 
 
 Decision = Pick | Decline
+
+
+@dataclass(frozen=True, slots=True)
+class RunSizes:
+    """Levels and sizes of all sorted runs of a bucket, newest first: all that the rules of a strategy look at.
+
+    Attributes:
+        levels: level of each run.
+        sizes: size of each run (bytes).
+        total: size of all runs (bytes).
+    """
+
+    levels: Sequence[int]
+    sizes: Sequence[int]
+    total: int
+
+    @staticmethod
+    def of(runs: Sequence[LevelSortedRun]) -> RunSizes:
+        """Return the levels and sizes of ``runs``."""
+        sizes = [run.size for run in runs]
+        return RunSizes([run.level for run in runs], sizes, sum(sizes))
+
+    @property
+    def oldest_size(self) -> int:
+        """Size of the oldest run (bytes), 0 without runs."""
+        return self.sizes[-1] if self.sizes else 0
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPick:
+    """Decision to compact the newest runs of a bucket.
+
+    Attributes:
+        count: number of runs.
+        output_level: level of the output.
+        trigger: the rule that requested the compaction.
+        facts: the numbers that decided, by name.
+        full: whether these are all runs.
+    """
+
+    count: int
+    output_level: int
+    trigger: Trigger
+    facts: Facts
+    full: bool
+
+    def of_runs(self, runs: Sequence[LevelSortedRun]) -> Pick:
+        """Return the same decision with the files of ``runs``, all runs of the bucket."""
+        unit = CompactUnit.of_runs(self.output_level, runs[: self.count], full=self.full)
+        return Pick(unit, self.trigger, self.facts)
+
+
+RunDecision = RunPick | Decline
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from lsm_core.tree.model import (
     Levels,
     LevelSortedRun,
     Pick,
+    RunDecision,
+    RunPick,
+    RunSizes,
     State,
     Trigger,
 )
@@ -114,21 +117,27 @@ class ForceUpLevel0Compaction:
         Returns:
             The decision and the new state.
         """
-        decision, state = self.universal.decide(num_levels, runs, now_ms, state)
-        if isinstance(decision, Pick):
+        decision, state = self.decide_sizes(num_levels, RunSizes.of(runs), now_ms, state)
+        return decision.of_runs(runs) if isinstance(decision, RunPick) else decision, state
+
+    def decide_sizes(self, num_levels: int, runs: RunSizes, now_ms: int, state: State) -> tuple[RunDecision, State]:
+        """Return the decision of :meth:`decide` for runs of which only levels and sizes are known."""
+        decision, state = self.universal.decide_sizes(num_levels, runs, now_ms, state)
+        if isinstance(decision, RunPick):
             return decision, state
         calls = state.skipped_forces + 1
         if self.max_interval is not None and calls < self.max_interval:
             facts = {**decision.facts, "skipped_calls": calls, "every_calls": self.max_interval}
             return Decline(DeclineReason.WAITING, facts), replace(state, skipped_forces=calls)
         state = replace(state, skipped_forces=0)
-        level0 = sum(run.level == 0 for run in runs)
-        unit = self.universal.extend(num_levels - 1, runs, level0, now_ms, force=True) if level0 else None
-        if unit is None:
-            return Decline(DeclineReason.NO_LEVEL0 if runs else DeclineReason.EMPTY, decision.facts), state
-        if unit.full:
-            state = replace(state, last_full_ms=now_ms)
-        return Pick(unit, Trigger.FORCE_LEVEL0, {"level0_runs": level0, "sorted_runs": len(runs)}), state
+        level0 = sum(level == 0 for level in runs.levels)
+        extent = self.universal.extend_sizes(num_levels - 1, runs, level0, now_ms, force=True) if level0 else None
+        if extent is None:
+            return Decline(DeclineReason.NO_LEVEL0 if len(runs) else DeclineReason.EMPTY, decision.facts), state
+        count, output, full = extent
+        facts = {"level0_runs": level0, "sorted_runs": len(runs)}
+        pick = RunPick(count, output, Trigger.FORCE_LEVEL0, facts, full)
+        return pick, replace(state, last_full_ms=now_ms) if pick.full else state
 
     def pick(
         self, num_levels: int, runs: Sequence[LevelSortedRun], now_ms: int = 0, state: State | None = None
@@ -242,6 +251,25 @@ def decide_bucket(
     strategy = strategy_from_options(options, utc_offset_ms)
     decision, _ = strategy.decide(levels.num_levels, runs, now_ms, State.of(levels) if state is None else state)
     return post_filter(decision)
+
+
+def decide_sizes(
+    options: PickOptions, num_levels: int, runs: RunSizes, now_ms: int, state: State, *, utc_offset_ms: int = 0
+) -> RunDecision:
+    """Return the decision of :func:`decide_bucket` for runs of which only levels and sizes are known.
+
+    Args:
+        options: the table's options.
+        num_levels: number of levels.
+        runs: levels and sizes of all sorted runs.
+        now_ms: the current time (epoch ms).
+        state: state of the rules that depend on time.
+        utc_offset_ms: offset of the off-peak hours' time zone from UTC (ms).
+
+    Returns:
+        The decision, not yet declined if it would change nothing (:func:`post_filter`).
+    """
+    return strategy_from_options(options, utc_offset_ms).decide_sizes(num_levels, runs, now_ms, state)[0]
 
 
 def post_filter(decision: Decision) -> Decision:

@@ -22,6 +22,9 @@ from lsm_core.tree.model import (
     Levels,
     LevelSortedRun,
     Pick,
+    RunDecision,
+    RunPick,
+    RunSizes,
     State,
     Trigger,
 )
@@ -137,15 +140,20 @@ class UniversalCompaction:
         Returns:
             The decision and the new state.
         """
+        decision, state = self.decide_sizes(num_levels, RunSizes.of(runs), now_ms, state)
+        return decision.of_runs(runs) if isinstance(decision, RunPick) else decision, state
+
+    def decide_sizes(self, num_levels: int, runs: RunSizes, now_ms: int, state: State) -> tuple[RunDecision, State]:
+        """Return the decision of :meth:`decide` for runs of which only levels and sizes are known."""
         max_level = num_levels - 1
         if self.early_full is not None:
-            early, new_state = self.early_full.decide(num_levels, runs, now_ms, state)
+            early, new_state = self.early_full.decide_sizes(num_levels, runs, now_ms, state)
             if early is not None:
                 return early, new_state
         pick = self._size_amp(max_level, runs) or self._size_ratio(max_level, runs, now_ms)
         pick = pick or self._file_count(max_level, runs, now_ms)
         if pick is not None:
-            return pick, replace(state, last_full_ms=now_ms) if pick.unit.full else state
+            return pick, replace(state, last_full_ms=now_ms) if pick.full else state
         facts = {
             **self._facts(runs),
             "max_amplification_percent": self.max_size_amp,
@@ -154,7 +162,7 @@ class UniversalCompaction:
         if self.early_full is not None:
             facts |= self.early_full.facts(num_levels, runs, now_ms, state)
         reason = DeclineReason.TOO_FEW_RUNS if len(runs) < self.num_run_trigger else DeclineReason.WITHIN_LIMITS
-        return Decline(reason if runs else DeclineReason.EMPTY, facts), state
+        return Decline(reason if len(runs) else DeclineReason.EMPTY, facts), state
 
     def pick(self, num_levels: int, runs: Runs, now_ms: int = 0, state: State | None = None) -> CompactUnit | None:
         """Return the files to compact together (unit) that :meth:`decide` picks, or None."""
@@ -167,8 +175,8 @@ class UniversalCompaction:
         Returns:
             A unit of all runs, or None.
         """
-        pick = self._size_amp(max_level, runs)
-        return pick.unit if pick else None
+        pick = self._size_amp(max_level, RunSizes.of(runs))
+        return pick.of_runs(runs).unit if pick else None
 
     def pick_size_ratio(self, max_level: int, runs: Runs, now_ms: int = 0) -> CompactUnit | None:
         """Apply only the size-ratio rule, starting with the newest run.
@@ -176,8 +184,8 @@ class UniversalCompaction:
         Returns:
             The unit, or None.
         """
-        pick = self._size_ratio(max_level, runs, now_ms)
-        return pick.unit if pick else None
+        pick = self._size_ratio(max_level, RunSizes.of(runs), now_ms)
+        return pick.of_runs(runs).unit if pick else None
 
     def extend(self, max_level: int, runs: Runs, count: int, now_ms: int, *, force: bool = False) -> CompactUnit | None:
         """Take the ``count`` newest runs, then each older run that is not larger than all runs taken so far.
@@ -198,59 +206,62 @@ class UniversalCompaction:
         Returns:
             The unit, or None if only one run remains and ``force`` is off.
         """
-        total_size = sum(run.size for run in runs[:count])
+        extent = self.extend_sizes(max_level, RunSizes.of(runs), count, now_ms, force=force)
+        if extent is None:
+            return None
+        taken, output, full = extent
+        return CompactUnit.of_runs(output, runs[:taken], full=full)
+
+    def extend_sizes(
+        self, max_level: int, runs: RunSizes, count: int, now_ms: int, *, force: bool = False
+    ) -> tuple[int, int, bool] | None:
+        """Return the unit of :meth:`extend` as (number of newest runs, output level, whether these are all runs)."""
+        total_size = sum(runs.sizes[:count])
         is_certain = force or count > 1
         through = self.forced_through_level1 if force else self.through_level1
         percent = 100 + self.size_ratio + self._off_peak_ratio(now_ms)
-        for run in runs[count:]:
-            if total_size * percent < run.size * 100 and not (through and is_certain and run.level <= 1):
+        for place in range(count, len(runs)):
+            size = runs.sizes[place]
+            if total_size * percent < size * 100 and not (through and is_certain and runs.levels[place] <= 1):
                 break
-            total_size += run.size
+            total_size += size
             count += 1
             is_certain = True
-        return self.create_unit(runs, max_level, count) if is_certain else None
+        return _close_extent(runs, max_level, count) if is_certain else None
 
     @staticmethod
     def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
         """Return a unit to compact: the ``count`` newest runs, and more if the output level would otherwise be 0."""
-        output = max_level if count == len(runs) else max(0, runs[count].level - 1)
-        if output == 0:
-            for run in runs[count:]:
-                count += 1
-                if run.level != 0:
-                    output = run.level
-                    break
-        full = count == len(runs)
-        return CompactUnit.of_runs(max_level if full else output, runs[:count], full=full)
+        taken, output, full = _close_extent(RunSizes.of(runs), max_level, count)
+        return CompactUnit.of_runs(output, runs[:taken], full=full)
 
-    def _size_amp(self, max_level: int, runs: Runs) -> Pick | None:
-        if not runs or len(runs) < self.num_run_trigger:
+    def _size_amp(self, max_level: int, runs: RunSizes) -> RunPick | None:
+        if not len(runs) or len(runs) < self.num_run_trigger:
             return None
-        newer = sum(run.size for run in runs[:-1])
-        if newer * 100 <= self.max_size_amp * runs[-1].size:
+        if (runs.total - runs.oldest_size) * 100 <= self.max_size_amp * runs.oldest_size:
             return None
         facts = {**self._facts(runs), "max_amplification_percent": self.max_size_amp}
-        return Pick(CompactUnit.of_runs(max_level, runs, full=True), Trigger.SIZE_AMPLIFICATION, facts)
+        return RunPick(len(runs), max_level, Trigger.SIZE_AMPLIFICATION, facts, full=True)
 
-    def _size_ratio(self, max_level: int, runs: Runs, now_ms: int) -> Pick | None:
-        if not runs or len(runs) < self.num_run_trigger:
+    def _size_ratio(self, max_level: int, runs: RunSizes, now_ms: int) -> RunPick | None:
+        if not len(runs) or len(runs) < self.num_run_trigger:
             return None
-        unit = self.extend(max_level, runs, 1, now_ms)
-        percent = self.size_ratio + self._off_peak_ratio(now_ms)
-        return Pick(unit, Trigger.SIZE_RATIO, {**self._facts(runs), "size_ratio_percent": percent}) if unit else None
+        extent = self.extend_sizes(max_level, runs, 1, now_ms)
+        facts = {**self._facts(runs), "size_ratio_percent": self.size_ratio + self._off_peak_ratio(now_ms)}
+        return _pick_extent(extent, Trigger.SIZE_RATIO, facts)
 
-    def _file_count(self, max_level: int, runs: Runs, now_ms: int) -> Pick | None:
+    def _file_count(self, max_level: int, runs: RunSizes, now_ms: int) -> RunPick | None:
         if len(runs) <= self.num_run_trigger:
             return None
-        unit = self.extend(max_level, runs, len(runs) - self.num_run_trigger + 1, now_ms)
-        return Pick(unit, Trigger.FILE_COUNT, self._facts(runs)) if unit else None
+        extent = self.extend_sizes(max_level, runs, len(runs) - self.num_run_trigger + 1, now_ms)
+        return _pick_extent(extent, Trigger.FILE_COUNT, self._facts(runs))
 
     def _off_peak_ratio(self, now_ms: int) -> int:
         return 0 if self.off_peak is None else self.off_peak.ratio(self.off_peak.hour_of(now_ms))
 
-    def _facts(self, runs: Runs) -> Facts:
-        last = runs[-1].size if runs else 0
-        newer = sum(run.size for run in runs[:-1])
+    def _facts(self, runs: RunSizes) -> Facts:
+        last = runs.oldest_size
+        newer = runs.total - last
         return {
             "sorted_runs": len(runs),
             "trigger_runs": self.num_run_trigger,
@@ -258,6 +269,29 @@ class UniversalCompaction:
             "oldest_run_bytes": last,
             "amplification_percent": None if last == 0 else newer * 100 // last,
         }
+
+
+def _pick_extent(extent: tuple[int, int, bool] | None, trigger: Trigger, facts: Facts) -> RunPick | None:
+    if extent is None:
+        return None
+    count, output, full = extent
+    return RunPick(count, output, trigger, facts, full)
+
+
+def _close_extent(runs: RunSizes, max_level: int, count: int) -> tuple[int, int, bool]:
+    """Return (number of runs, output level, whether these are all runs) of a unit of at least ``count`` newest runs.
+
+    Runs are added if the output level would otherwise be 0.
+    """
+    output = max_level if count == len(runs) else max(0, runs.levels[count] - 1)
+    if output == 0:
+        for level in runs.levels[count:]:
+            count += 1
+            if level != 0:
+                output = level
+                break
+    full = count == len(runs)
+    return count, max_level if full else output, full
 
 
 def pick_oldest(levels: Levels, size_ratio: int) -> CompactUnit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_task
 from lsm_core.errors import CorruptFile, PlanStale, StorageFull
 from lsm_core.files import KeyValueFileWriter
 from lsm_core.files.formats.parquet import ParquetSource
-from lsm_core.format.manifest import EMPTY_ROW
+from lsm_core.format.manifest import EMPTY_ROW, EntryFiles, ManifestEntry, entries_to_table
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.merge_read import as_tree
@@ -246,6 +247,30 @@ def test_bytes_of_a_task_are_checked() -> None:
         BucketTask.from_bytes(b"nonsense")
     with pytest.raises(CorruptFile):
         BucketResult.from_bytes(b"nonsense")
+
+
+def test_files_are_shipped_as_columns_and_refused_in_another_form(store: TableStore) -> None:
+    (task,) = full_tasks(store)
+    columns = EntryFiles(entries_to_table([ManifestEntry(1, b"p", 7, 8, file) for file in task.files]))
+    assert replace(task, files=columns) == task
+    assert hash(columns) == hash(tuple(task.files))
+    assert (len(columns), columns[1], columns[1:]) == (3, task.files[1], tuple(task.files[1:]))
+    data = replace(task, files=columns).to_bytes()
+    assert BucketTask.from_bytes(data) == task
+    assert b"embedded_index" not in data, "columns without values are left out"
+    table = pa.ipc.open_stream(data).read_all()
+    place = table.schema.get_field_index("min_key")
+    texts = pa.array([None, "a", "b"], pa.string())
+    for broken in (
+        table.drop_columns(["min_key"]),
+        table.set_column(place, "min_key", texts),
+        table.set_column(place, pa.field("min_key", pa.binary()), pa.array([None, b"", b""], pa.binary())),
+    ):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, broken.schema) as writer:
+            writer.write_table(broken)
+        with pytest.raises(CorruptFile, match="files in transit"):
+            BucketTask.from_bytes(bytes(sink.getvalue()))
 
 
 def test_a_bucket_of_many_level0_files_opens_few_of_them_at_once(

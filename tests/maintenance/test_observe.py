@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from lsm_core.maintenance.actions.compact.planning import Calibration, calibrate
-from lsm_core.maintenance.actions.compact.unit_choice import decide
+from lsm_core.maintenance.actions.compact.unit_choice import FileColumns, decide, decide_by_sizes
 from lsm_core.maintenance.history_health import HistoryHealth
 from lsm_core.maintenance.ledger import LedgerEntry
 from lsm_core.maintenance.score import Part, ScoreFigures, history_parts, score, score_parts
@@ -19,7 +21,7 @@ from lsm_core.metadata.live_files import tree_files
 from lsm_core.options import TableOptions
 from lsm_core.storage import FaultyFileIO, LocalFileIO
 from lsm_core.table import Schema, Table
-from lsm_core.tree import Decline, DeclineReason
+from lsm_core.tree import DataFile, Decline, DeclineReason, newest_first
 from tests.maintenance.tables import HOUR, NOW, catalog, keyed, rows, with_io
 from tests.support.platform import bucket_health
 
@@ -58,6 +60,64 @@ def test_minor_cost_is_what_the_next_compaction_reads(tmp_path: Path) -> None:
     costs = {item.bucket: item.bytes_in for item in plan.items}
     assert {h.bucket: h.cost_minor for h in table.health()} == costs
     assert all(h.score == 100.0 and "5 sorted runs >= 5" in h.reasons for h in table.health())
+
+
+_RULES: dict[str, dict[str, str]] = {
+    "defaults": {},
+    "level 0 is forced up": {"compaction.force-up-level-0": "true"},
+    "lookup": {"changelog-producer": "lookup"},
+    "gentle lookup": {"changelog-producer": "lookup", "lookup-compact": "gentle"},
+    "total size": {"compaction.total-size-threshold": "200 b"},
+    "incremental size": {"compaction.incremental-size-threshold": "100 b"},
+    "interval": {"compaction.optimization-interval": "1 s"},
+    "Paimon 2.1": {"dredge.paimon-version": "2.1"},
+    "few levels": {"num-sorted-run.compaction-trigger": "2", "num-levels": "3"},
+    "order-sensitive": {"merge-engine": "partial-update"},
+    "as Paimon": {"merge-engine": "partial-update", "dredge.compaction.order-sensitive": "as-paimon"},
+}
+
+
+@pytest.mark.parametrize("rules", _RULES)
+def test_arrays_decide_as_objects_for_each_file_do(tmp_path: Path, rules: str) -> None:
+    store = keyed(tmp_path, **_RULES[rules]).store
+    random = np.random.default_rng(int(os.environ.get("DREDGE_SEED", "7")))
+    decided = 0
+    for _ in range(int(os.environ.get("DREDGE_BUCKETS", "60"))):
+        files = [_random_file(random) for _ in range(random.integers(1, 14))]
+        numbers = (
+            np.array([getattr(file, name) for file in files], np.int64)
+            for name in ("level", "size", "min_sequence", "max_sequence", "creation_ms")
+        )
+        deletes = np.array([file.delete_row_count != 0 for file in files])
+        columns = FileColumns(*numbers, deletes, pa.chunked_array([[file.name for file in files]]))
+        assert [files[at] for at in columns.newest_first()] == list(newest_first(f for f in files if f.level == 0))
+        now = int(random.choice([200, 6_000, 10_000]))
+        by_sizes = decide_by_sizes(store, columns, now)
+        if by_sizes is None:  # it depends on the keys
+            assert rules == "order-sensitive"
+            continue
+        decision = decide(store, files, now)
+        reason = decision.reason if isinstance(decision, Decline) else decision.trigger
+        cost = 0 if isinstance(decision, Decline) else decision.unit.size
+        assert (by_sizes.cost, by_sizes.reason, by_sizes.facts) == (cost, reason, decision.facts)
+        decided += 1
+    assert decided
+
+
+def _random_file(random: np.random.Generator) -> DataFile:
+    level, first = random.choice([0, 0, 0, 0, 1, 2, 3, 4, 5, 7]), int(random.integers(0, 100))
+    return DataFile(
+        name=f"f{random.integers(0, 10**6)}",
+        level=int(level),
+        size=int(random.choice([1, 10, 10, 50, 200, 1_000])),
+        min_key=b"%03d" % first,
+        max_key=b"%03d" % (first + random.integers(0, 30)),
+        row_count=10,
+        min_sequence=int(random.integers(0, 3)),
+        max_sequence=int(random.integers(3, 6)),
+        creation_ms=int(random.choice([0, 100, 5_000])),
+        delete_row_count=random.choice([0, 0, 0, 1, None]),
+    )
 
 
 def test_the_numbers_below_the_trigger_are_those_that_the_tree_weighs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import subprocess
 import sys
@@ -31,6 +32,22 @@ def test_a_plan_survives_json_with_its_hash(tmp_path: Path) -> None:
     assert again.hash == plan.hash
     expiry = table.plan_maintenance("expire_snapshots", retain_max=1)
     assert MaintenancePlan.from_json(expiry.to_json()) == expiry
+
+
+def test_plans_in_the_layout_of_before_are_read_and_have_the_same_hash(tmp_path: Path) -> None:
+    table = _five_runs(tmp_path)
+    for plan in (table.plan_maintenance("compact"), table.plan_maintenance("expire_snapshots", retain_max=1)):
+        value = json.loads(plan.to_json())
+        assert MaintenancePlan.from_json(json.dumps(value, indent=2, ensure_ascii=False)) == plan
+        assert value["items"] == [{"item": i.item_kind, **_as_json(i)} for i in plan.items]
+        covered = {name: part for name, part in value.items() if name not in ("version", "hash", "created_ms")}
+        text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256(text.encode()).hexdigest()[:32] == plan.hash
+
+
+def _as_json(item: object) -> object:
+    values = {name: v.hex() if isinstance(v, bytes) else v for name, v in dataclasses.asdict(item).items()}
+    return json.loads(json.dumps(values))
 
 
 def test_the_hash_covers_all_that_is_seen_and_all_that_is_applied(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
-from lsm_core.format.manifest import DataFileMeta, is_blob_file, table_to_entries
+from lsm_core.format.manifest import DataFileMeta, EntryFiles, is_blob_file, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.iceberg.tag_refs import publish_tags
@@ -60,7 +60,7 @@ from lsm_core.merge.engines.internal import Differences
 from lsm_core.merge.order_free import order_free
 from lsm_core.metadata import manifests, paimon_version, snapshots, tags
 from lsm_core.metadata.indexes import deleted_rows, require_in_place, vector_files
-from lsm_core.metadata.live_files import bucket_groups, tree_files
+from lsm_core.metadata.live_files import bucket_groups, iter_tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_compactable, require_current
 from lsm_core.progress import reached, stage
@@ -464,28 +464,30 @@ def tasks_of_plan(
         return [], [_stale(item, "the table has no snapshot any more") for item in items]
     partitions = sorted({item.partition for item in items})
     buckets = sorted({item.bucket for item in items})
-    entries = entries_of(store, snapshot, items)
-    require_current(store, entries, "compacting it")
-    live = {(partition, bucket): (total, table) for partition, bucket, total, table in bucket_groups(entries)}
-    require_in_place(store, snapshot, entries)
+    entries = [entries_of(store, snapshot, items)]
+    require_current(store, entries[0], "compacting it")
+    require_in_place(store, snapshot, entries[0])
+    groups = bucket_groups(entries.pop())  # with its only reference
+    live = {(partition, bucket): (total, table) for partition, bucket, total, table in groups}
     vectors = vector_files(store, snapshot, partitions, buckets)
     tasks, stale = [], []
-    for item in items:
-        total, table = live.get((item.partition, item.bucket), (item.total_buckets, None))
+    buckets_now = [live.get((item.partition, item.bucket), (item.total_buckets, None)) for item in items]
+    trees = iter_tree_files(store, [table for _, table in buckets_now if table is not None])
+    for item, (total, table) in zip(items, buckets_now, strict=True):
         index_files = vectors.get((item.partition, item.bucket), ())
-        reason = _why_stale(store, item, table, deleted_rows(index_files))
+        files = None if table is None else next(trees)
+        reason = _why_stale(store, item, table, files or (), deleted_rows(index_files))
         if table is None or reason:
             stale.append(_stale(item, reason))
             continue
-        files = tuple(entry.file for entry in table_to_entries(table))
         if item.order_by:
-            task: BucketTask = sort_task(item, total, files, snapshot.id)
+            task: BucketTask = sort_task(item, total, EntryFiles(table), snapshot.id)
         else:
             task = BucketTask(
                 partition=item.partition,
                 bucket=item.bucket,
                 total_buckets=total,
-                files=files,
+                files=EntryFiles(table),
                 unit_names=() if item.bins else tuple(file.name for file in item.inputs),
                 output_level=item.output_level,
                 drop_delete=item.drop_delete,
@@ -498,15 +500,20 @@ def tasks_of_plan(
     return tasks, stale
 
 
-def _why_stale(store: TableStore, item: CompactItem, table: pa.Table | None, marked: Collection[str]) -> str:
+def _why_stale(
+    store: TableStore,
+    item: CompactItem,
+    table: pa.Table | None,
+    files: Sequence[DataFile],
+    marked: Collection[str],
+) -> str:
     """Return why a bucket is no longer as planned, "" if it is.
 
-    New files at level 0 are not a reason. ``table`` has the live entries of the bucket, None if it is empty. ``marked``
-    are the names of files with a deletion vector.
+    New files at level 0 are not a reason. ``table`` has the live entries of the bucket, None if it is empty, and
+    ``files`` their files. ``marked`` are the names of files with a deletion vector.
     """
     if table is None:
         return "the bucket is empty now"
-    files = tree_files(store, table)
     now = {file.name: file for file in files}
     for planned in item.inputs:
         live_file = now.get(planned.name)

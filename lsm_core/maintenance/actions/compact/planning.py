@@ -18,7 +18,7 @@ from lsm_core.clock import written_span
 from lsm_core.commit.overwrite import moves_hidden_keys
 from lsm_core.errors import DredgeError, InvalidOption
 from lsm_core.format.manifest import ENTRY_SCHEMA
-from lsm_core.format.partitions import partition_bytes, partition_text
+from lsm_core.format.partitions import partition_bytes, partition_names, partition_text
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.maintenance.action import Declined, MaintenancePlan, PlanEstimate, bucket_name, record_plan
 from lsm_core.maintenance.actions.assign_buckets import AssignItem, estimate_seconds, waiting_items
@@ -30,11 +30,12 @@ from lsm_core.maintenance.actions.compact.unit_choice import FullCompactionsByCo
 from lsm_core.maintenance.ledger import DONE, LedgerEntry, iterate_ledger
 from lsm_core.metadata import manifests, paimon_version, snapshots
 from lsm_core.metadata.indexes import deleted_rows, vector_files
-from lsm_core.metadata.live_files import BucketGroup, bucket_groups, tree_files
+from lsm_core.metadata.live_files import BucketGroup, bucket_groups, iter_tree_files
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore
 from lsm_core.metadata.support import require_allowed_places, require_compactable
 from lsm_core.options import PaimonVersion, duration, whole_number
 from lsm_core.read.partition_choice import chosen_partitions, idle_partitions
+from lsm_core.read.prune import expiry_of
 
 # File bytes that one core decodes, merges and encodes per second (kernels.md, zstd level 1).
 _BYTES_PER_SECOND: Final = 25_000_000
@@ -122,6 +123,13 @@ def calibration_of(store: TableStore, but_for: str = "") -> Calibration:
         return Calibration()
 
 
+_DECIDING_COLUMNS: Final = frozenset(
+    {
+        *("kind", "partition", "bucket", "total_buckets", "file_name", "file_size", "row_count", "min_key", "max_key"),
+        *("min_sequence_number", "max_sequence_number", "schema_id", "level", "creation_time_ms", "delete_row_count"),
+        *("external_path", "first_row_id"),
+    }
+)
 _PLACE_COLUMNS: Final = ("partition", "bucket", "total_buckets")
 
 
@@ -206,27 +214,23 @@ def plan_compaction(
     if idle is not None and not chosen:
         text = f"no partition that was chosen has been without new data for {written_span(idle)}"
         return replace(plan, base_snapshot=snapshot.id, declined=(Declined("table", "not idle", text),))
-    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=bucket_numbers)
-    left_key_places = _find_places_of_left_keys(store, snapshot) if moves_hidden_keys(store) else frozenset()
-    if left_key_places and commit_every is not None:
-        accepted = "None: keys that moved between partitions are hidden and shown by one commit"
-        raise InvalidOption("commit_every", commit_every, accepted, store.name)
-    extra = left_key_places - {(partition, bucket) for partition, bucket, _, _ in bucket_groups(entries)}
-    if extra:
-        more = manifests.live_entries(store, snapshot, partitions=sorted({partition for partition, _ in extra}))
-        parts = [part for partition, bucket, _, part in bucket_groups(more) if (partition, bucket) in extra]
-        entries = pa.concat_tables([entries, *parts])
+    columns = _plan_columns(store, sorts=order is not None)
+    entries = manifests.live_entries(store, snapshot, partitions=chosen, buckets=bucket_numbers, columns=columns)
+    left_parts = _entries_of_left_keys(store, snapshot, entries, commit_every) if moves_hidden_keys(store) else []
+    entries = pa.concat_tables([entries, *left_parts])
     waiting = waiting_items(store, entries) if store.bucket_mode is BucketMode.POSTPONE else []
     require_allowed_places(store, entries)
     # postponed rows are in no bucket yet
-    groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    placed = [_placed(entries)]
+    del entries
+    groups = bucket_groups(placed.pop())  # with its only reference
     living, leaving = _split_expired(store, groups, now)
     sorts = [] if order is None else _reclusters(store, living, order, commit_every)
     outcomes: list[CompactItem | Declined] = [*leaving]
     outcomes += [outcome for outcome in sorts if isinstance(outcome, Declined)]
     if not sorts:
         outcomes += _units(
-            store, snapshot, living, full, now, (None, None) if extra else (chosen, bucket_numbers), order
+            store, snapshot, living, full, now, (None, None) if left_parts else (chosen, bucket_numbers), order
         )
         outcomes += _history_units(store, snapshot, chosen, now)
     filled = {(partition, bucket) for partition, bucket, _, _ in groups}
@@ -254,6 +258,52 @@ def plan_compaction(
         ),
     )
     return replace(plan, base_snapshot=snapshot.id, items=tuple(work), declined=tuple(declined), estimate=estimate)
+
+
+def _entries_of_left_keys(
+    store: TableStore, snapshot: Snapshot, entries: pa.Table, commit_every: int | None
+) -> list[pa.Table]:
+    """Return the live entries of each bucket that must be compacted too, as keys may have left it for other partitions.
+
+    Args:
+        store: the table.
+        snapshot: snapshot that is planned.
+        entries: entries of the buckets that are planned anyway; the result has their columns.
+        commit_every: number of buckets per commit, None for one commit.
+
+    Raises:
+        InvalidOption: there is such a bucket and ``commit_every`` is set.
+    """
+    places = _find_places_of_left_keys(store, snapshot)
+    if places and commit_every is not None:
+        accepted = "None: keys that moved between partitions are hidden and shown by one commit"
+        raise InvalidOption("commit_every", commit_every, accepted, store.name)
+    extra = places - {(partition, bucket) for partition, bucket, _, _ in bucket_groups(entries)}
+    if not extra:
+        return []
+    partitions = sorted({partition for partition, _ in extra})
+    more = manifests.live_entries(store, snapshot, partitions=partitions, columns=entries.column_names)
+    return [part for partition, bucket, _, part in bucket_groups(more) if (partition, bucket) in extra]
+
+
+def _placed(entries: pa.Table) -> pa.Table:
+    """Return the entries of files that have a bucket; postponed rows have none yet."""
+    has_bucket = pc.greater_equal(entries.column("bucket"), 0)
+    return entries if pc.all(has_bucket, min_count=0).as_py() else entries.filter(has_bucket)
+
+
+def _plan_columns(store: TableStore, *, sorts: bool) -> list[str] | None:
+    """Return the columns of manifest entries that decide a compaction, None for all.
+
+    Statistics are most of an entry's bytes. They decide only in tables whose rows expire.
+
+    Args:
+        store: the table.
+        sorts: whether the compaction sorts.
+    """
+    if sorts or store.bucket_mode is BucketMode.POSTPONE or expiry_of(store) is not None:
+        return None
+    return [name for name in ENTRY_SCHEMA.names if name in _DECIDING_COLUMNS]
 
 
 def _reclusters(
@@ -324,8 +374,8 @@ def plan_units(store: TableStore, plan: MaintenancePlan) -> MaintenancePlan:
     if snapshot is None:
         return plan
     chosen = None if partitions is None else [bytes.fromhex(text) for text in str(partitions).split()]
-    entries = manifests.live_entries(store, snapshot, partitions=chosen)
-    groups = bucket_groups(entries.filter(pc.greater_equal(entries.column("bucket"), 0)))
+    columns = _plan_columns(store, sorts=False)
+    groups = bucket_groups(_placed(manifests.live_entries(store, snapshot, partitions=chosen, columns=columns)))
     living, _ = _split_expired(store, groups, plan.created_ms)
     outcomes = _units(store, snapshot, living, bool(plan.arguments["full"]), plan.created_ms, (chosen, None), None)
     items = tuple(outcome for outcome in outcomes if isinstance(outcome, CompactItem))
@@ -384,14 +434,16 @@ def _units(
     vectors = vector_files(store, snapshot, *chosen)
     cluster_order = clustering_order(store) if store.options.clusters_incrementally else None
     by_commits = FullCompactionsByCommits(store, snapshot)
-    for partition, bucket, total_buckets, entries in groups:
-        place = Place(partition, partition_text(store.schema, partition, store.options), bucket, total_buckets)
+    partitions = list(dict.fromkeys(group[0] for group in groups))
+    texts = dict(zip(partitions, partition_names(store.schema, partitions, store.options), strict=True))
+    trees = iter_tree_files(store, [group[3] for group in groups])
+    for (partition, bucket, total_buckets, entries), files in zip(groups, trees, strict=True):
+        place = Place(partition, texts[partition], bucket, total_buckets)
         marked = deleted_rows(vectors.get((partition, bucket), ()))
         if store.schema.primary_keys:
             due = by_commits.is_due(partition, bucket)
-            outcomes.append(plan_tree(store, place, entries, full, now, marked, full_is_due=due))
+            outcomes.append(plan_tree(store, place, entries, full, now, marked, full_is_due=due, files=files))
             continue
-        files = tree_files(store, entries)
         if cluster_order is not None:
             outcomes.append(plan_clustering(store, place, files, full, cluster_order, marked))
         elif order is None:

@@ -202,7 +202,7 @@ def sort_item(
     )
 
 
-def sort_task(item: CompactItem, total_buckets: int, files: tuple[DataFileMeta, ...], snapshot_id: int) -> BucketTask:
+def sort_task(item: CompactItem, total_buckets: int, files: Sequence[DataFileMeta], snapshot_id: int) -> BucketTask:
     """Return the task that executes an item of a sort compaction.
 
     Args:

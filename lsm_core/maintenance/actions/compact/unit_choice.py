@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_scalar
+from lsm_core.arrays import arrow_array, arrow_scalar
 from lsm_core.clock import local_offset_ms
 from lsm_core.errors import InvalidOption
 from lsm_core.format.manifest import ADD, DataFileMeta, IndexFileMeta, ManifestEntry, entries_to_table, is_blob_file
@@ -38,10 +40,13 @@ from lsm_core.tree import (
     DeclineReason,
     Levels,
     Pick,
+    RunSizes,
+    State,
     TaskPlan,
     Trigger,
     close_unit,
     decide_bucket,
+    decide_sizes,
     pick_full_window,
     pick_row_ranges,
     pick_small_files,
@@ -54,6 +59,7 @@ from lsm_core.tree.task import upgrade_of
 if TYPE_CHECKING:
     from lsm_core.compact import BucketTask
 
+Ints = npt.NDArray[np.int64]
 _RULES: Final = {
     Trigger.OPTIMIZATION_INTERVAL: "the last full compaction is older than compaction.optimization-interval",
     Trigger.TOTAL_SIZE: "total size below compaction.total-size-threshold",
@@ -219,7 +225,7 @@ def levels_of(store: TableStore, files: Sequence[DataFile]) -> Levels:
 
 def decide(
     store: TableStore,
-    files: Sequence[DataFile],
+    files: Sequence[DataFile] | Levels,
     now_ms: int,
     full: bool = False,
     expired: ExpiredFiles = NOTHING_EXPIRED,
@@ -236,7 +242,7 @@ def decide(
 
     Args:
         store: the table.
-        files: live files of the bucket.
+        files: live files of the bucket, or its LSM tree.
         now_ms: time of the decision (epoch ms).
         full: whether a full compaction is requested.
         expired: files with rows whose record-level lifetime is over.
@@ -244,8 +250,8 @@ def decide(
         full_is_due: whether `full-compaction.delta-commits` requires a full compaction, unless all files are in the
             last level already.
     """
-    levels = levels_of(store, files)
-    full_is_due = full_is_due and not full and any(file.level != levels.max_level for file in files)
+    levels = files if isinstance(files, Levels) else levels_of(store, files)
+    full_is_due = full_is_due and not full and any(file.level != levels.max_level for file in levels.files)
     decision = decide_bucket(
         levels,
         store.options,
@@ -272,6 +278,100 @@ def decide(
     if closed == unit:
         return decision
     return post_filter(Pick(closed, decision.trigger, {**decision.facts, "closed_files": len(closed.files)}))
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Numbers of all files of a bucket as arrays, from which the rules decide without an object for each file.
+
+    Attributes:
+        level: level of each file.
+        size: size of each file (bytes).
+        min_sequence: smallest sequence number of each file.
+        max_sequence: largest sequence number of each file.
+        created: creation time of each file (epoch ms), 0 if unknown.
+        has_deletes: whether each file has delete records, or an unknown number of them.
+        names: names of the files, read only if all other numbers of two level-0 files are equal.
+    """
+
+    level: Ints
+    size: Ints
+    min_sequence: Ints
+    max_sequence: Ints
+    created: Ints
+    has_deletes: npt.NDArray[np.bool_]
+    names: pa.ChunkedArray
+
+    def newest_first(self) -> Ints:
+        """Return the positions of the level-0 files in the order of `lsm_core.tree.newest_first`."""
+        places = np.flatnonzero(self.level == 0)
+        keys = (self.created[places], self.min_sequence[places], -self.max_sequence[places])
+        order = np.lexsort(keys)
+        equal = np.ones(max(len(order) - 1, 0), np.bool_)
+        for key in keys:
+            equal &= key[order][1:] == key[order][:-1]
+        if equal.any():
+            names = self.names.take(arrow_array(places)).to_pylist()
+            by_name = np.empty(len(places), np.int64)
+            by_name[sorted(range(len(places)), key=names.__getitem__)] = np.arange(len(places))
+            order = np.lexsort((by_name, *keys))
+        chosen: Ints = places[order]
+        return chosen
+
+
+@dataclass(frozen=True)
+class SizedDecision:
+    """Decision of :func:`decide_by_sizes`.
+
+    Attributes:
+        cost: bytes of the files to compact, 0 if nothing is compacted.
+        reason: rule that picked the files, or the reason for no files.
+        facts: figures on which the decision is based.
+    """
+
+    cost: int
+    reason: Trigger | DeclineReason
+    facts: Mapping[str, int | float | None]
+
+
+def decide_by_sizes(store: TableStore, files: FileColumns, now_ms: int) -> SizedDecision | None:
+    """Return the result of :func:`decide` without expired and marked files, computed from arrays.
+
+    Args:
+        store: the table.
+        files: live files of the bucket.
+        now_ms: time of the decision (epoch ms).
+
+    Returns:
+        The decision; None if it depends on the keys of the files, so that :func:`decide` must be called.
+    """
+    num_levels = max(store.options.num_levels, 2, int(files.level.max(initial=0)) + 1)
+    newest = files.newest_first()
+    upper = np.unique(files.level[files.level > 0])
+    counts = np.bincount(files.level, minlength=num_levels)
+    bytes_of_level = [int(files.size[files.level == level].sum()) for level in upper]
+    level0_sizes = files.size[newest].tolist()
+    runs = RunSizes(
+        [0] * len(newest) + upper.tolist(), [*level0_sizes, *bytes_of_level], sum(level0_sizes) + sum(bytes_of_level)
+    )
+    top = files.created[files.level == num_levels - 1]
+    state = State(int(top.max()) if len(top) else None, max(len(newest) - 1, 0))
+    decision = decide_sizes(
+        store.options, num_levels, runs, now_ms, state, utc_offset_ms=local_offset_ms(now_ms)
+    )  # fmt: skip
+    if isinstance(decision, Decline):
+        return SizedDecision(0, decision.reason, decision.facts)
+    levels = runs.levels[: decision.count]
+    if len(levels) == 1 and levels[0] == decision.output_level and counts[levels[0]] == 1:
+        return SizedDecision(0, DeclineReason.NOTHING_TO_CHANGE, decision.facts)
+    taken = newest[: decision.count]
+    retracts = bool(files.has_deletes[taken].any()) or bool(
+        files.has_deletes[np.isin(files.level, [level for level in levels if level > 0])].any()
+    )
+    in_order = store.options.needs_lookup or order_free(store.schema, store.options.raw, retracts, store.name).ok
+    if not in_order and store.options.order_sensitive != "as-paimon":
+        return None
+    return SizedDecision(sum(runs.sizes[: decision.count]), decision.trigger, decision.facts)
 
 
 def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
@@ -369,6 +469,7 @@ def plan_tree(
     marked: Collection[str] = (),
     *,
     full_is_due: bool = False,
+    files: Sequence[DataFile] | None = None,
 ) -> CompactItem | Declined:
     """Plan the compaction of one bucket of a table with a primary key.
 
@@ -380,13 +481,14 @@ def plan_tree(
         now_ms: time of planning (epoch ms).
         marked: names of files with a deletion vector.
         full_is_due: whether `full-compaction.delta-commits` requires a full compaction.
+        files: files of ``entries`` if the caller has them, else None.
     """
-    files = tree_files(store, entries)
+    files = tree_files(store, entries) if files is None else files
     levels = levels_of(store, files)
     expired = expired_files(store, entries, now_ms)
     # Levels written before deletion-vectors.enabled have no vectors for rows that newer levels replaced: merge them.
     full = full or has_unmarked_levels(store, entries)
-    decision = decide(store, files, now_ms, full, expired, marked, full_is_due=full_is_due)
+    decision = decide(store, levels, now_ms, full, expired, marked, full_is_due=full_is_due)
     if (age := decision.facts.get("since_full_ms")) is not None:
         # A plan names the moment, not the age, so that the same plan made again is equal.
         weighed = {"last_full_ms": now_ms - int(age), **decision.facts}
