@@ -31,7 +31,7 @@ COUNTS: Final = "counts"
 V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 6
+_VERSION: Final = 7
 
 
 @dataclass(frozen=True)
