@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -181,7 +181,9 @@ class _Rows:
 class _SectionParts:
     """Lone parts of one section, and the rows between them."""
 
-    def __init__(self, merge: BucketMerge, section: Section, reader: SectionReader, always: bool) -> None:
+    def __init__(
+        self, merge: BucketMerge, section: Section, reader: SectionReader, within: KeyBounds | None, always: bool
+    ) -> None:
         self._merge, self._section, self._reader, self._always = merge, section, reader, always
         source = merge.source
         self._store, self._place = source.store, (source.partition, source.bucket)
@@ -191,6 +193,7 @@ class _SectionParts:
         most = sum(file.row_count for file in files) // (2 if always else _SEARCHED_SHARE)
         searched = sum(rows <= most for rows in accumulate(file.row_count for file in files))
         self._searched, self._large = files[:searched], files[searched:]
+        self._within = within
         self._grouped: dict[str, _GroupedFile] = {}
         self._rows: dict[str, _Rows] = {}
         self._parts: list[LonePart] = []
@@ -227,6 +230,8 @@ class _SectionParts:
         least = 0 if self._always else _LEAST_ROWS
         if not any(file.delete_row_count == 0 and file.row_count >= least for file in self._large):
             return
+        if self._within is not None and not all(map(self._within.holds, as_tree(self._store, self._large))):
+            return  # other splits read some of their row groups
         grouped = [self._grouped_file(file) for file in self._large]
         for file in grouped:
             for other in grouped:
@@ -363,8 +368,13 @@ def read_by_parts(
         CorruptFile: a file is damaged or not in key order; the error names it.
     """
     keep_small_arrays()
-    opener = None if within is None else within.open
-    source = BucketSource(store, *place, deletions=deletions, opener=opener)
+
+    def open_within(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        assert within is not None
+        # The row groups of a file are chosen only if all its keys are in the range.
+        return open_kv(*arguments, **options) if "row_groups" in options else within.open(*arguments, **options)
+
+    source = BucketSource(store, *place, deletions=deletions, opener=None if within is None else open_within)
     merge = BucketMerge(source, tuple(columns), drop_delete=True, exact=False, budget=budget, dictionaries=dictionaries)
     mode = store.options.exact_reads
 
@@ -382,25 +392,21 @@ def read_by_parts(
 
     for section in sections:
         reader = merge.reader(section)
-        if mode == NEVER or not _may_have_parts(merge, section, reader, within, mode == ALWAYS):
+        if mode == NEVER or not _may_have_parts(merge, section, reader, mode == ALWAYS):
             with closing(merge.section(section, reader)) as merged:
                 for batch in merged:
                     yield batch.select(list(columns))
             continue
-        with closing(_SectionParts(merge, section, reader, mode == ALWAYS).batches(read_part, columns)) as rows:
+        with closing(_SectionParts(merge, section, reader, within, mode == ALWAYS).batches(read_part, columns)) as rows:
             yield from rows
 
 
-def _may_have_parts(
-    merge: BucketMerge, section: Section, reader: SectionReader, within: KeyBounds | None, always: bool
-) -> bool:
+def _may_have_parts(merge: BucketMerge, section: Section, reader: SectionReader, always: bool) -> bool:
     """Return whether a search for lone parts of a section is worth its cost, from metadata."""
     files = section.files
     if len(files) < 2 or not merge.in_one_pass(reader, reader.inputs):
         return False
-    if not always and max(file.row_count for file in files) < _LEAST_ROWS:
-        return False
-    return within is None or all(map(within.holds, as_tree(merge.source.store, files)))
+    return always or max(file.row_count for file in files) >= _LEAST_ROWS
 
 
 __all__ = ["ALWAYS", "NEVER", "LonePart", "read_by_parts"]

@@ -33,6 +33,7 @@ from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_allowed_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
 from lsm_core.read.evolution import descriptor_columns, read_evolved
+from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lone_parts import read_by_parts
 from lsm_core.read.merge_read import read_unmerged
 from lsm_core.read.predicate import Predicate, parse_filter
@@ -44,6 +45,7 @@ from lsm_core.read.prune import (
     prune_partitions,
 )
 from lsm_core.read.raw_read import read_raw_file
+from lsm_core.read.split_ranges import cut_for_workers
 from lsm_core.read.splits import Split, bucket_numbers, cut, row_id_groups
 from lsm_core.read.table_versions import Version, naming_lost_version, require_same_columns, resolve
 
@@ -508,7 +510,9 @@ def _read_all(scan: Scan, splits: Sequence[Split], most_bytes: int | None) -> Ge
 
     At most ``most_bytes`` of batches wait to be returned; None for no bound.
     """
-    workers = min(scan.store.options.read_threads or usable_cores(), max(1, len(splits)))
+    threads = scan.store.options.read_threads or usable_cores()
+    splits = cut_for_workers(scan.store, splits, threads)
+    workers = min(threads, max(1, len(splits)))
     budget = scan.store.options.merge_budget // workers
     coded = {"dictionaries": True} if scan.dictionaries else {}
     jobs = [
@@ -589,6 +593,7 @@ def read_split(
             budget=budget,
             dictionaries=texts,
             predicate=predicate,
+            within=None if split.within is None else KeyBounds(store, split.within),
         )
     with closing(source) as batches:
         for batch in batches:

@@ -27,9 +27,10 @@ from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.manifests import evolves
 from lsm_core.metadata.store import TableStore
+from lsm_core.read.key_range import KeyRange
 from lsm_core.read.merge_read import Section, sections_of
 
-_VERSION: Final = 4
+_VERSION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,12 @@ class Split:
         row_count: rows stored in the files: exact for raw splits without deletions, an upper bound otherwise.
         origin: branch and schema id with which the files are read, if this is another branch than that of the scan;
             else None.
+        within: range of keys of the split, if other splits have the other keys of its files; else None.
     """
 
     __slots__ = (
         *("_load", "_parts", "bucket", "file_count", "origin", "partition"),
-        *("raw", "raw_convertible", "row_count", "size"),
+        *("raw", "raw_convertible", "row_count", "size", "within"),
     )
 
     def __init__(
@@ -80,8 +82,9 @@ class Split:
         deletions: Sequence[DeletionFile | None] = (),
         raw_convertible: bool | None = None,
         origin: tuple[str, int] | None = None,
+        within: KeyRange | None = None,
     ) -> None:
-        self.origin = origin
+        self.origin, self.within = origin, within
         self.partition, self.bucket, self.raw = partition, bucket, raw
         self.raw_convertible = (raw and len(files) == 1) if raw_convertible is None else raw_convertible
         vectors = tuple(deletions) or (None,) * len(files)
@@ -111,7 +114,8 @@ class Split:
         split.partition, split.bucket = place
         split.file_count, split.size, split.row_count = totals
         split.raw, split.raw_convertible = raw
-        split._parts, split._load, split.origin = None, load, None  # noqa: SLF001
+        split._parts, split._load = None, load  # noqa: SLF001
+        split.origin = split.within = None
         return split
 
     def of_branch(self, origin: tuple[str, int]) -> Split:
@@ -162,7 +166,9 @@ class Split:
         vectors = [None if vector is None else astuple(vector) for vector in parts.deletions]
         kinds = {"raw": self.raw, "raw_convertible": self.raw_convertible}
         origin = None if self.origin is None else list(self.origin)
-        described = {"version": _VERSION, **kinds, "sections": shape, "deletions": vectors, "origin": origin}
+        within = None if self.within is None else [_hex(self.within.low), _hex(self.within.high)]
+        described: dict[str, Any] = {"version": _VERSION, **kinds, "sections": shape, "deletions": vectors}
+        described |= {"origin": origin, "within": within}
         head = json.dumps(described).encode()
         return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
 
@@ -185,7 +191,9 @@ class Split:
             vectors = [None if fields is None else DeletionFile(*fields) for fields in shape["deletions"]]
             raw, raw_convertible = bool(shape["raw"]), bool(shape["raw_convertible"])
             origin = None if shape["origin"] is None else (str(shape["origin"][0]), int(shape["origin"][1]))
-            return Split(message.partition, message.bucket, files, raw, sections, vectors, raw_convertible, origin)
+            within = None if shape["within"] is None else KeyRange(*map(_of_hex, shape["within"]))
+            place = message.partition, message.bucket
+            return Split(*place, files, raw, sections, vectors, raw_convertible, origin, within)
         except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
             raise CorruptFile("<split>", f"unreadable: {error!r}") from error
 
@@ -200,12 +208,13 @@ class Split:
             parts.deletions,
             self.raw_convertible,
             self.origin,
+            self.within,
         )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Split):
             return NotImplemented
-        mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count, s.origin) for s in (self, other))
+        mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count, s.origin, s.within) for s in (self, other))
         return mine == theirs and self._load_parts() == other._load_parts()
 
     def __hash__(self) -> int:
@@ -213,6 +222,14 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split(bucket={self.bucket}, raw={self.raw}, files={self.file_count}, size={self.size})"
+
+
+def _hex(key: bytes | None) -> str | None:
+    return None if key is None else key.hex()
+
+
+def _of_hex(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
 
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -26,6 +26,7 @@ from lsm_core.read.changes import Choice, Span, span_of_options, span_parts, spa
 from lsm_core.read.fallback import plan_read
 from lsm_core.read.predicate import Conjunct
 from lsm_core.read.read_tags import protected
+from lsm_core.read.split_ranges import cut_for_workers
 from lsm_core.read.sql_text import EXACT_TYPES
 from lsm_core.read.table_versions import BETWEEN
 from lsm_core.spark.session_catalog import table_of
@@ -245,7 +246,7 @@ def explain_read(
         sum(split.size for split in raw),
         sum(split.file_count for split in merged_splits),
         sum(split.size for split in merged_splits),
-        len(pack_splits(merged_splits, slots, scan.store.options)),
+        len(pack_splits(cut_for_workers(scan.store, merged_splits, slots), slots, scan.store.options)),
     )
 
 
@@ -632,7 +633,10 @@ def _merged(
         ddl: Columns of the result as Spark DDL.
         limit: Number of rows after which a task stops reading; None for no limit.
     """
-    tasks = pack_splits(splits, slots_of(spark), store.options)
+    slots = slots_of(spark)
+    if limit is None:
+        splits = cut_for_workers(store, splits, slots)
+    tasks = pack_splits(splits, slots, store.options)
     numbers = [number for number, together in enumerate(tasks) for _ in together]
     rows = [
         pa.array(numbers, pa.int32()),

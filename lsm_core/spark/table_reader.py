@@ -19,6 +19,7 @@ from lsm_core.read import Split, parse_filter, read_split
 from lsm_core.read.changes import Choice, span_of_options, span_parts, span_values
 from lsm_core.read.fallback import plan_read
 from lsm_core.read.read_tags import protected
+from lsm_core.read.split_ranges import cut_for_workers
 from lsm_core.spark.spark_columns import fields_of, spark_arrow_schema, to_spark
 from lsm_core.spark.spark_read import pack_splits, require_kept
 from lsm_core.spark.spark_tasks import OfOneRelease, Shipped, note_error, python_of, raises_typed_errors, typed_error
@@ -89,9 +90,10 @@ class TableReader(OfOneRelease, DataSourceReader):
             store, snapshot_id=self._snapshot_id, columns=self._columns, filter=self._filter, limit=self._limit
         )
         scan = protected(scan)
-        tasks = (
-            pack_splits(scan.splits, os.cpu_count() or 1, scan.store.options) if self._limit is None else [scan.splits]
-        )
+        slots = os.cpu_count() or 1
+        tasks = [list(scan.splits)]
+        if self._limit is None:
+            tasks = pack_splits(cut_for_workers(scan.store, scan.splits, slots), slots, scan.store.options)
         number = None if scan.snapshot is None else scan.snapshot.id
         partitions = [SplitPartition(tuple(split.to_bytes() for split in splits), number) for splits in tasks if splits]
         return partitions or [SplitPartition()]
