@@ -75,7 +75,7 @@ def _cut(store: TableStore, split: Split, pieces: int) -> list[Split]:
     share, filled = sum(key_range.size for key_range in ranges) / pieces, 0.0
     firsts = [0]
     for place, key_range in enumerate(ranges):
-        if place and filled >= share * len(firsts):
+        if place and filled + key_range.size / 2 >= share * len(firsts):
             firsts.append(place)
         filled += key_range.size
     if len(firsts) < 2:

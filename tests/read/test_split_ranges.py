@@ -76,12 +76,13 @@ def test_a_section_is_not_cut_if_much_would_be_read_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_spark_has_a_task_for_every_part(tmp_path: Path) -> None:
+def test_spark_has_a_task_for_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lsm_core.spark import explain_read
 
+    monkeypatch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", 20)
     table = layered(tmp_path, **{"source.split.open-file-cost": "1 b"})
-    assert explain_read(table, slots=3).tasks == 3
-    assert explain_read(merged(table), slots=3).tasks == 1
+    assert explain_read(table, slots=4).tasks == 4
+    assert explain_read(merged(table), slots=4).tasks == 1
 
 
 @settings(max_examples=examples(6), deadline=None)
