@@ -35,7 +35,7 @@ from tests.support.stores import live_files
 TINY = {
     "bucket": "1",
     "target-file-size": "16 kb",
-    "parquet.block.size": "1 kb",
+    "parquet.block.size": "1024",
     "num-levels": "4",
     "write-only": "true",
 }

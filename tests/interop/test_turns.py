@@ -94,7 +94,7 @@ class Kind:
             chosen |= {
                 "file.format": "parquet",
                 "target-file-size": random.choice(["4 kb", "40 kb"]),
-                "parquet.block.size": "60 b",
+                "parquet.block.size": "300",
                 "dredge.compaction.exact-keys": "always",
             }
         version = random.choice([None, None, *PaimonVersion])
