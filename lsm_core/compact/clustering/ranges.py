@@ -33,7 +33,7 @@ _MOST_PROBES: Final = 256
 _FEWEST_SAMPLES: Final = 8192
 _MOST_SAMPLES: Final = 1 << 18
 _FINER: Final = 4
-_MANY_RANGES: Final = 64
+_MANY_RANGES: Final = 32
 """Number of ranges from which smaller ones would make the distribution slower: batches become too short."""
 
 
