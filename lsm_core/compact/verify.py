@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from typing import Self
@@ -158,13 +158,15 @@ def check_content(
     witness = None if task.verification == SAMPLED else witness  # it received the rows from the writer instead
     with ExitStack() as helpers:
         helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-reread")) if threads > 1 else None
+        comparer = (
+            helpers.enter_context(ThreadPoolExecutor(1, "dredge-compare")) if threads > 1 and done.copied else None
+        )
         for file in done.after:
             with _SecondReading(store, task, file, witness, helper, repeats=repeats) as second_reading:
                 if groups is None:
                     content = content.plus(second_reading.whole_content())
                     continue
-                if ranges := done.copied.get(file.file_name):
-                    require_copied(store.file_io, store.data_path(task.partition, task.bucket, file), ranges)
+                compared = _compare_copies(store, task, done, file, comparer)
                 for place, group_rows in enumerate(second_reading.group_rows):
                     written = groups[number] if number < len(groups) else RowGroupDigest(0)
                     number += 1
@@ -183,6 +185,7 @@ def check_content(
                     elif written.spliced is not None:
                         second_reading.check_ends(written.spliced, place)
                     rows += group_rows if written.is_read_again else 0
+                compared.result()
                 second_reading.finish()
     if groups is None:
         _require_same_content(content, done.content, ", ".join(file.file_name for file in done.after))
@@ -202,6 +205,25 @@ def check_changes(store: TableStore, task: BucketTask, changelog: ProducedChange
     """
     written = RewriteResult((), changelog.files, changelog.content, {}, digests=changelog.digests)
     check_content(store, task, written, threads=threads, repeats=True)
+
+
+def _compare_copies(
+    store: TableStore, task: BucketTask, done: RewriteResult, file: DataFileMeta, comparer: Executor | None
+) -> Future[None]:
+    """Start to compare the spliced bytes of a new file with those of the input files; ``comparer`` is a thread for it.
+
+    Returns:
+        The comparison; its result raises CorruptFile if bytes differ.
+    """
+    compared: Future[None] = Future()
+    ranges = done.copied.get(file.file_name, ())
+    if ranges:
+        copied = store.file_io, store.data_path(task.partition, task.bucket, file), ranges
+        if comparer is not None:
+            return comparer.submit(require_copied, *copied)
+        require_copied(*copied)
+    compared.set_result(None)
+    return compared
 
 
 def _require_same_content(actual: Content, written: Content, names: str) -> None:

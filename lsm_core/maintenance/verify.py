@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, repeat, starmap
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from lsm_core.arrays import chosen_rows, one_array
 from lsm_core.compact import BucketTask
 from lsm_core.compact.rewrite import changelog_rules
 from lsm_core.compact.row_digests import Content, content_of
+from lsm_core.compact.splice import rows_by_file
 from lsm_core.compact.task import SAMPLED
 from lsm_core.errors import InvalidOption, VerificationFailed
 from lsm_core.format.binary_row import encode_rows
@@ -151,7 +153,10 @@ class ReferenceJudge:
         max_level = max([store.options.num_levels - 1, *(file.level for file in task.files)])
         rules = changelog_rules(store, task, inputs, max_level)
         place = Place(store, task.partition, task.bucket, within)
-        return ReferenceWitness(place, inputs, task.now_ms, max(1, keys), rules=rules, max_level=max_level)
+        spliced = rows_by_file(task.spliced)
+        return ReferenceWitness(
+            place, inputs, task.now_ms, max(1, keys), rules=rules, max_level=max_level, spliced=spliced
+        )
 
     def check(
         self,
@@ -204,6 +209,7 @@ class ReferenceWitness:
         *,
         rules: ChangelogRules | None = None,
         max_level: int = 0,
+        spliced: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._produces_changelog = rules is not None and rules.produces
         self._comparison = None
@@ -217,7 +223,7 @@ class ReferenceWitness:
         elif store.options.needs_lookup and store.options.merge_engine != "first-row":
             self._comparison = ChangeRules(None, lone_as_is=True)  # the lowest level above 0 includes the higher ones
         self.place, self._inputs, self._now_ms = place, tuple(inputs), now_ms
-        self._catch = RowCollector(place, draw(place, inputs, keys), keys)
+        self._catch = RowCollector(place, draw(place, inputs, keys, spliced), keys)
         self._handed = False
 
     def add_input(self, file: DataFileMeta, batch: pa.RecordBatch) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -189,7 +190,9 @@ class Sample:
         return Sample((_ALL if self.limit is None else self.limit) // 4, self.special[: len(self.special) // 4])
 
 
-def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Sample:
+def draw(
+    place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS, spliced: Mapping[str, int] = MappingProxyType({})
+) -> Sample:
     """Return the sample of keys to check in one rewrite.
 
     If the files have at most `SMALL_UNIT_ROWS` rows, these are all keys. Otherwise they are about ``keys`` keys, and
@@ -200,12 +203,13 @@ def draw(place: Place, inputs: Sequence[DataFileMeta], keys: int = KEYS) -> Samp
         place: the bucket.
         inputs: files of the bucket that the rewrite reads.
         keys: wanted number of keys.
+        spliced: number of rows, by file, that the rewrite copies without decoding: they are not in the sample.
     """
     if sum(file.row_count for file in inputs) <= SMALL_UNIT_ROWS:
         return Sample(None, np.empty(0, np.uint64))
     special_ranks = [_deleted_keys(place, inputs), _tied_keys(place, inputs), _null_keys(place, inputs)]
     special = np.concatenate([ranks[: max(1, _SPECIAL_KEYS * keys // KEYS)] for ranks in special_ranks])
-    share = _OVERSAMPLING * keys / max(file.row_count for file in inputs)
+    share = _OVERSAMPLING * keys / max(1, *(file.row_count - spliced.get(file.file_name, 0) for file in inputs))
     return Sample(min(_ALL, int(share * _ALL)), np.unique(special))
 
 
