@@ -26,6 +26,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
 from lsm_core.compact.pieces import Task, count_pieces, cut_task, join, rewritten_bytes
+from lsm_core.compact.splice import SplicedGroup
 from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
 from lsm_core.json_text import parse_json
@@ -470,8 +471,12 @@ def cut_by_keys(
     outcomes = run_tasks(spark, f"cutting buckets of table {store.name}", payloads, work)
     raise_first(outcomes)
     for at, outcome in zip(chosen, outcomes, strict=True):
-        untouched, cuts = parse_json(outcome.answer)
-        task = replace(tasks[at], untouched=None if untouched is None else tuple(untouched))
+        untouched, spliced, cuts = parse_json(outcome.answer)
+        task = replace(
+            tasks[at],
+            untouched=None if untouched is None else tuple(untouched),
+            spliced=tuple(map(SplicedGroup.of_list, spliced)),
+        )
         bounds = [bytes.fromhex(text) for text in cuts]
         ranges = map(KeyRange, [None, *bounds], [*bounds, None])
         pieces[at] = [replace(task, piece=key_range) for key_range in ranges] if bounds else [task]
@@ -479,7 +484,7 @@ def cut_by_keys(
 
 
 def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
-    """Return the files that a large bucket's task keeps and the keys at which it is cut (hex), as JSON.
+    """Return as JSON what a large bucket's task keeps and splices, and the keys at which it is cut (hex).
 
     Args:
         store_text: The table as JSON.
@@ -489,7 +494,7 @@ def _bounds(store_text: str, whole: bool, payload: bytes) -> bytes:
     count, _, task = payload.partition(b"\n")
     pieces = cut_task(shipped_store(store_text), BucketTask.from_bytes(task), int(count), whole=whole)
     cuts = [piece.piece.low.hex() for piece in pieces if piece.piece and piece.piece.low]
-    return json.dumps([pieces[0].untouched, cuts]).encode()
+    return json.dumps([pieces[0].untouched, [group.to_list() for group in pieces[0].spliced], cuts]).encode()
 
 
 # -- what the driver sees of a job ------------------------------------------------------------------------------
