@@ -17,6 +17,7 @@ from bench import (
     compaction,
     dynamic,
     exact,
+    exact_reads,
     expectations,
     expiry,
     hashing,
@@ -71,6 +72,10 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
     "compact-text": (
         repeating_text.run_compact,
         "full compaction of text that repeats on one core against the copy limit, and Java on its files",
+    ),
+    "exact-reads": (
+        exact_reads.run,
+        "merge-on-read of a large bucket under small commits, with parts read as stored and with everything merged",
     ),
     "read": (
         reading.read,

@@ -16,6 +16,7 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 
+from lsm_core.compact.append_splicing import append_parts
 from lsm_core.compact.pipeline import ahead
 from lsm_core.compact.row_digests import Content, OutputDigest
 from lsm_core.compact.splice import SplicedGroup
@@ -23,7 +24,7 @@ from lsm_core.compact.splicing import Splices
 from lsm_core.compact.task import SAMPLED, BucketTask, Witness
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.errors import VerificationFailed
-from lsm_core.files import AppendFileWriter, KeyValueFileWriter, changelog_files_of, kv_read_schema, open_append
+from lsm_core.files import AppendFileWriter, KeyValueFileWriter, changelog_files_of, kv_read_schema
 from lsm_core.files.row_group_copier import CopiedBytes
 from lsm_core.format.deletion_vector import DeletionVector
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
@@ -466,14 +467,27 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], mar
     by_name = {file.file_name: file for file in task.files}
     files = tuple(by_name[name] for name in names)
     first = min(file.min_sequence_number for file in files)
-    writer = AppendFileWriter(
-        store, task.partition, task.bucket, task.total_buckets, file_source=SOURCE_COMPACT, first_sequence=first
-    )
     digests = OutputDigest(store, task, 0)
+    parts = append_parts(store, task, files, marks)
+    spliced = tuple(part.spliced for part in parts if part.spliced is not None)
+    writer = AppendFileWriter(
+        store,
+        task.partition,
+        task.bucket,
+        task.total_buckets,
+        file_source=SOURCE_COMPACT,
+        first_sequence=first,
+        splices=bool(spliced),
+    )
     try:
-        for file in files:
-            rows = open_append(store, task.partition, task.bucket, file, deleted=marks.vector(file))
-            with closing(rows) as batches:  # type: ignore[type-var]
+        for part in parts:
+            if part.spliced is not None and part.stored is not None:
+                writer.flush()
+                digests.written(writer.group_rows)
+                writer.splice(part.stored)
+                digests.add_spliced(part.spliced, [])
+                continue
+            with closing(part.batches(store, task, marks)) as batches:  # type: ignore[type-var]
                 for batch in batches:
                     digests.add(batch)
                     writer.write(batch)
@@ -483,4 +497,5 @@ def concatenate(store: TableStore, task: BucketTask, names: tuple[str, ...], mar
     except BaseException:
         writer.abort()
         raise
-    return RewriteResult(files, after, digests.content, {}, digests=digests)
+    copied = writer.spliced
+    return RewriteResult(files, after, digests.content, {}, digests=digests, spliced=spliced, copied=copied)

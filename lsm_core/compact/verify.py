@@ -352,6 +352,8 @@ class _SecondReading:
             group: the spliced row group.
             place: index of the row group in the new file.
         """
+        if not self._keys:
+            return
         if place in (0, len(self.group_rows) - 1):
             keys = pa.RecordBatch.from_pydict({name: self._column(self._source, name, place) for name in self._keys})
         else:

@@ -603,6 +603,7 @@ class AppendFileWriter:
         *,
         rolls: bool = True,
         columns: Sequence[str] | None = None,
+        splices: bool = False,
     ) -> None:
         """Prepare the writer; the first file is created with the first rows.
 
@@ -618,6 +619,7 @@ class AppendFileWriter:
             rolls: whether a new file begins at `target-file-size` and `target-file-row-num`; otherwise all rows are in
                 one file.
             columns: columns to write, for files with some columns of their rows (data evolution); None for all.
+            splices: whether :meth:`splice` is called.
         """
         self.total_buckets = total_buckets
         stored = store if columns is None else store.with_schema(_schema_of_columns(store.schema, columns))
@@ -625,8 +627,42 @@ class AppendFileWriter:
         target = store.options.target_file_size(has_primary_key=False)
         describer = _AppendDescriber(stored, file_source, first_sequence, has_all_columns=columns is None)
         self._rolling = RollingWriter(
-            store, partition, bucket, schema, describer, target, rolls=rolls, indexed=columns is None
+            store, partition, bucket, schema, describer, target, rolls=rolls, indexed=columns is None, splices=splices
         )
+
+    @staticmethod
+    def part_opener(store: TableStore) -> tuple[OpenPart, pa.Schema]:
+        """Return the function that creates Parquet files as this writer does, and the schema of the files."""
+        describer = _AppendDescriber(store, SOURCE_APPEND, 0, has_all_columns=True)
+        schema = append_arrow_schema(store.schema)
+        return part_opener(store.options, 0, describer.dictionary, describer.delta), schema
+
+    @staticmethod
+    def codecs(store: TableStore) -> Callable[[Sequence[str]], Collection[int]]:
+        """Return a function from the path of a leaf to the numbers of the codecs that this writer uses for it."""
+        return codec_numbers(store.options, compression_of(store.options, 0), append_arrow_schema(store.schema))
+
+    def flush(self) -> None:
+        """Write all rows so far, also if they are few for a row group.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.flush()
+
+    def splice(self, group: StoredGroup) -> None:
+        """Append a row group of another file without decoding it.
+
+        Raises:
+            CorruptFile: the file of the row group is damaged.
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.splice(group)
+
+    @property
+    def spliced(self) -> Mapping[str, Sequence[CopiedBytes]]:
+        """Spliced ranges of each finished file, with the digests of the bytes in their sources."""
+        return self._rolling.spliced
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch of table columns.

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.files.formats.parquet_footer import stored_footer
 from lsm_core.files.formats.thrift_fields import (
     Fields,
@@ -313,20 +312,3 @@ def test_a_remote_file_is_copied_with_few_requests(tmp_path: Path) -> None:
         copies.append(output.getvalue())
     assert copies[0] == copies[1]
     assert 1 <= len(requests) <= 2
-
-
-def test_damage_of_a_source_is_found_by_readers_of_the_copy(tmp_path: Path) -> None:
-    """Copies are not decoded, so they keep the checksums of the pages and with them the damage."""
-    table = rows(1, 150)
-    source = write(tmp_path / "a.parquet", table, use_dictionary=False, compression="none")
-    data = bytearray((tmp_path / "a.parquet").read_bytes())
-    span = source.parts(0).chunks[0].pages
-    data[span.end - 5] ^= 1
-    (tmp_path / "a.parquet").write_bytes(data)
-    copier = copy(tmp_path / "b.parquet", [(source, [1, 0])])
-    require_copied(IO, str(tmp_path / "b.parquet"), copier.copied)
-    reader = ParquetSource(IO, str(tmp_path / "b.parquet"), size=copier.position, rows=table.num_rows)
-    assert sum(batch.num_rows for batch in reader.batches(["k"], 1_000, [0])) == 50
-    with pytest.raises(CorruptFile, match=r"b\.parquet"):
-        list(reader.batches(["k"], 1_000, [1]))
-    reader.close()

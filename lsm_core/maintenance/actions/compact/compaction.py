@@ -330,7 +330,7 @@ class CompactionReport(RewriteReport):
         if self.groups_spliced:
             lines.append(
                 f"{self.groups_spliced:,} row groups ({size_text(self.bytes_spliced)}) copied without decoding: "
-                "no other file has a key between theirs"
+                "no rows are merged with theirs"
             )
         if self.sorted_by:
             lines.append(f"sorted {self.sorted_by}")
