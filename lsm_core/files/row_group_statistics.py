@@ -123,7 +123,7 @@ class GroupStatisticsReader:
     def count_deletes(self, number: int) -> int:
         """Return the rows of a row group that delete their key (-U and -D, whose kinds are odd)."""
         stats = self.statistics(number).values.get(VALUE_KIND)
-        if stats is not None and stats.maximum.is_valid()[0].as_py() and stats.maximum[0].as_py() == 0:
+        if stats is not None and not stats.maximum.null_count and not numpy_array(stats.maximum).any():
             return 0
         kinds = (numpy_array(rows.column(VALUE_KIND)) for rows in self._decode([VALUE_KIND], number))
         return sum(int(np.count_nonzero(part & 1)) for part in kinds)
