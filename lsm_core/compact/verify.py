@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
@@ -238,7 +239,7 @@ class _SecondReading:
     """Second read of one new file, in the table's types.
 
     The keys of key-value files are checked, both in `_KEY_<name>` and in `<name>`. The optional ``helper`` thread
-    decodes every second column of a row group in parallel, with a separate file handle.
+    decodes some of the columns of a row group in parallel, with a separate file handle.
     """
 
     def __init__(
@@ -279,33 +280,48 @@ class _SecondReading:
     def streams(self, group: int) -> Streams:
         """Return the hashes of a row group.
 
-        The row group is decoded column by column, so that each column is in the CPU cache when it is hashed.
+        The row group is decoded column by column, so that each column is in the CPU cache when it is hashed. The helper
+        begins with the other columns while the calling thread decodes and checks the keys.
         """
         hashes = Streams(self._store.schema.field_names)
-        keys = {name: self._column(self._source, name, group) for name in self._keys}
-        key_batch = self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None
         kept: dict[str, pa.Array] = {}
+        waiting = deque(self._other_columns)
+        sampled: Future[pa.Array | None] = Future()
 
-        def read(source: FileSource, names: Sequence[str]) -> None:
-            for name in names:
-                column = keys[name] if name in keys else self._column(source, name, group)
-                hashes.add_column(name, column, 0)
-                if key_batch is not None:
-                    kept[name] = chosen_rows(column, key_batch)
+        def read_waiting(source: FileSource) -> None:
+            while True:
+                try:
+                    name = waiting.popleft()
+                except IndexError:
+                    return
+                add(name, self._column(source, name, group))
 
-        read(self._source, self._keys)
-        if self._helper is None:
-            read(self._source, self._other_columns)
-        else:
-            helper_read = self._helper.submit(read, self._second, self._other_columns[1::2])
-            try:
-                read(self._source, self._other_columns[::2])
-            finally:
+        def add(name: str, column: pa.Array) -> None:
+            hashes.add_column(name, column, 0)
+            if (positions := sampled.result()) is not None:
+                kept[name] = chosen_rows(column, positions)
+
+        helper_read = None if self._helper is None else self._helper.submit(read_waiting, self._second)
+        try:
+            keys = {name: self._column(self._source, name, group) for name in self._keys}
+            sampled.set_result(self._check_keys(pa.RecordBatch.from_pydict(keys), group) if keys else None)
+            for name, column in keys.items():
+                add(name, column)
+            read_waiting(self._source)
+        except BaseException:
+            waiting.clear()
+            if not sampled.done():
+                sampled.set_result(None)  # the helper ends
+            raise
+        finally:
+            if helper_read is not None:
                 wait([helper_read])
+        if helper_read is not None:
             helper_read.result()
         hashes.rows = self.group_rows[group]
-        if key_batch is not None and self._witness is not None:
-            self._witness.add_output(self._file, pa.RecordBatch.from_pydict(kept))
+        if self._witness is not None and sampled.result() is not None:
+            names = (*self._keys, *self._other_columns)
+            self._witness.add_output(self._file, pa.RecordBatch.from_pydict({name: kept[name] for name in names}))
         return hashes
 
     def whole_content(self) -> Content:
