@@ -20,6 +20,7 @@ from bench import (
     exact_reads,
     expectations,
     expiry,
+    gathering,
     hashing,
     iceberg,
     inline,
@@ -68,6 +69,7 @@ BENCHES: dict[str, tuple[Callable[[int | None, int], list[Result]], str]] = {
         row_groups.run,
         "row groups copied byte for byte, and compared, against decoding and encoding them; reading a wide footer",
     ),
+    "gather": (gathering.run, "compaction of small append files, with large row groups copied and with all decoded"),
     "compact-tiny": (compaction.run_tiny, "compaction of 5,000 level-0 files of 200 rows against 2,500"),
     "compact-text": (
         repeating_text.run_compact,
