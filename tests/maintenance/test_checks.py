@@ -19,6 +19,7 @@ from lsm_core.errors import InvalidOption
 from lsm_core.format.manifest import ENTRY_SCHEMA
 from lsm_core.format.snapshot import CommitKind
 from lsm_core.maintenance import BucketHealth, CheckLimits, CheckReport, check_table, run_check
+from lsm_core.maintenance.checks import metadata_validity
 from lsm_core.maintenance.checks.layout_condition import JUDGES, Condition, ConditionVerdict
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore
@@ -129,6 +130,26 @@ def test_files_of_a_level_that_overlap_break_the_tree(tmp_path: Path) -> None:
     report = found(table, "tree_is_valid")
     assert report.outcome == "failed"
     assert "of level 5 overlap in key range" in report.text
+
+
+@pytest.mark.parametrize("together", [1, 5, 4_096])
+def test_overlaps_are_reported_for_their_bucket_however_many_buckets_are_decoded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    monkeypatch.setattr(metadata_validity, "_FILES_TOGETHER", together)
+    table = keyed(tmp_path, bucket="4", write_only="true")
+    for step in range(3):
+        table.write(rows(range(step * 10, step * 10 + 40)))
+
+    def move(entries: pa.Table) -> pa.Table:
+        levels = [5 if bucket == 2 else 0 for bucket in entries.column("bucket").to_pylist()]
+        return with_column(entries, "level", levels)
+
+    publish(table, move)
+    report = found(table, "tree_is_valid")
+    assert (report.numbers["buckets"], report.numbers["files"]) == (4, 12)
+    assert len(report.problems) == 2
+    assert all(text.startswith("bucket-2: ") and "overlap in key range" in text for text in report.problems)
 
 
 @pytest.mark.parametrize("kind", ENGINES)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import PurePosixPath
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +20,12 @@ from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.file_remedies import Remedy, find_tree_remedies
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
-from lsm_core.metadata.live_files import bucket_groups, tree_files
+from lsm_core.metadata.live_files import BucketGroup, bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import find_violations
+
+_FILES_TOGETHER: Final = 4_096
+"""Files from which no further buckets are added to a batch."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +96,37 @@ def inspect_tree(
         return 0, 0, []
     buckets = files = 0
     broken: list[BrokenInvariant] = []
-    for binary, bucket, _, entries in bucket_groups(manifests.live_entries(store, latest)):
-        text = partition_text(store.schema, binary, store.options)
-        if partition is not None and text != partition:
+    has_levels = store.schema.primary_keys and not store.options.clusters_keys  # else files of a level overlap
+    texts: dict[bytes, str] = {}
+    for groups in _batches(bucket_groups(manifests.live_entries(store, latest))):
+        texts |= {
+            binary: partition_text(store.schema, binary, store.options)
+            for binary in {binary for binary, *_ in groups} - texts.keys()
+        }
+        groups = [group for group in groups if partition is None or texts[group[0]] == partition]
+        buckets, files = buckets + len(groups), files + sum(entries.num_rows for *_, entries in groups)
+        if not groups or not has_levels:
             continue
-        buckets, files = buckets + 1, files + entries.num_rows
-        if store.schema.primary_keys and not store.options.clusters_keys:  # else files of a level overlap
-            where = bucket_name(text, bucket)
-            violations = find_violations(tree_files(store, entries))
-            broken += [BrokenInvariant(text, f"{where}: {violation.message}") for violation in violations]
+        trees = iter(tree_files(store, pa.concat_tables([entries for *_, entries in groups])))
+        for binary, bucket, _, entries in groups:
+            where = bucket_name(texts[binary], bucket)
+            violations = find_violations(list(islice(trees, entries.num_rows)))
+            broken += [BrokenInvariant(texts[binary], f"{where}: {violation.message}") for violation in violations]
     return buckets, files, broken
+
+
+def _batches(groups: Sequence[BucketGroup]) -> Iterator[list[BucketGroup]]:
+    """Yield buckets in order, together until they have thousands of files, because each decoding of keys has a cost."""
+    batch: list[BucketGroup] = []
+    rows = 0
+    for group in groups:
+        batch.append(group)
+        rows += group[-1].num_rows
+        if rows >= _FILES_TOGETHER:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
 
 
 def deletion_vectors_valid(check_input: CheckInput) -> CheckReport:
