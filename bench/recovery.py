@@ -22,7 +22,7 @@ from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 
 FILES, BUCKETS, ROWS_OF_A_FILE = 900_000, 9, 20
-HEALTH_SECONDS, HEALTH_MIB, PASS_SECONDS, GROWTH = 20.0, 1024.0, 60.0, 1.25
+HEALTH_SECONDS, HEALTH_MIB, PASS_SECONDS, GROWTH = 6.0, 1024.0, 60.0, 1.25
 _AT_ONCE = 60_000
 _KEYS = 1 << 40
 _FIELDS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("s", pa.string())])

@@ -432,6 +432,14 @@ class EntryFiles(Sequence[DataFileMeta]):
         return repr(self._files)
 
 
+def file_sizes(files: Sequence[DataFileMeta]) -> list[tuple[str, int, int]]:
+    """Return (name, bytes, rows) of each file; the files of `EntryFiles` are not made into objects."""
+    if not isinstance(files, EntryFiles):
+        return [(file.file_name, file.file_size, file.row_count) for file in files]
+    columns = (files.table.column(name).to_pylist() for name in ("file_name", "file_size", "row_count"))
+    return list(zip(*columns, strict=True))
+
+
 def files_to_table(files: Sequence[DataFileMeta]) -> pa.Table:
     """Return files as a table (`ENTRY_SCHEMA`) of entries that add them, without partition and bucket.
 

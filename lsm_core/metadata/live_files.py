@@ -26,6 +26,7 @@ from lsm_core.merge import key_bytes
 from lsm_core.metadata import manifests
 from lsm_core.metadata.store import TableStore
 from lsm_core.options import TableOptions
+from lsm_core.storage.allocator import release_free_memory
 from lsm_core.tree import DataFile
 
 NameOnLevel: TypeAlias = tuple[str, int]
@@ -368,11 +369,16 @@ def bucket_groups(entries: pa.Table) -> list[BucketGroup]:
     )
     order = pc.sort_indices(sort_columns, sort_keys=[(name, "ascending") for name in ("partition", "bucket", "place")])
     schema, columns, sorted_columns = entries.schema, entries.columns[::-1], []
+    is_large = entries.num_rows >= _LARGE_ENTRIES
     del entries, sort_columns, positions
     while columns:
-        sorted_columns.append(columns.pop().take(order).combine_chunks())
+        if is_large:
+            release_free_memory()
+        sorted_columns.append(one_array(columns.pop()).take(order))
     ordered = pa.table(sorted_columns, schema=schema)
     del sorted_columns
+    if is_large:
+        release_free_memory()
     # Adjacent rows are compared, because Arrow's hash grouping does not guarantee an order.
     partitions, buckets = (one_array(ordered.column(name)) for name in ("partition", "bucket"))
     pair_count = ordered.num_rows - 1
@@ -452,6 +458,8 @@ def _tree_columns(entries: pa.Table) -> list[str]:
 
 
 _TREE_FILES_AT_ONCE: Final = 10_000
+_LARGE_ENTRIES: Final = 50_000
+"""Number of entries from which freed memory is returned to the system between the copies of their columns."""
 _COLUMNS = (
     "file_name",
     "level",

@@ -25,10 +25,11 @@ import pyarrow as pa
 
 from lsm_core.commit import CommitMessage, abort, discard_on_failure
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task
-from lsm_core.compact.pieces import Task, count_pieces, cut_task, join, rewritten_bytes
+from lsm_core.compact.pieces import Task, count_pieces, cut_task, input_size, join, rewritten_sizes
 from lsm_core.compact.splice import SplicedGroup
 from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
+from lsm_core.format.manifest import file_sizes
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -169,15 +170,8 @@ def meter_of(store: TableStore, tasks: Sequence[BucketTask], tell: Tell | None) 
         tasks: The tasks whose progress is reported.
         tell: Function that receives each `JobProgress`; None to report to the log only.
     """
-    sizes = [size_of(task) for task in tasks]
+    sizes = [input_size(task) for task in tasks]
     return Meter(store.name, tell, len(tasks), sum(size for size, _ in sizes), sum(rows for _, rows in sizes))
-
-
-def size_of(task: BucketTask) -> tuple[int, int]:
-    """Return the total bytes (file sizes) and the total rows of the input files of a task."""
-    names = set(task.unit_names) or {name for names in task.bins for name in names}
-    chosen = [file for file in task.files if file.file_name in names]
-    return sum(file.file_size for file in chosen), sum(file.row_count for file in chosen)
 
 
 # -- memory ----------------------------------------------------------------------------------------------------
@@ -237,7 +231,7 @@ def memory_needed(store: TableStore, task: BucketTask, share: int = 1) -> int:
 
     The memory does not grow with the bucket beyond the merge budget, because rows are merged in windows of keys.
     """
-    return _WORKER_BYTES + min(store.options.merge_budget // share, _DECODED * size_of(task)[0])
+    return _WORKER_BYTES + min(store.options.merge_budget // share, _DECODED * input_size(task)[0])
 
 
 # -- the job ---------------------------------------------------------------------------------------------------
@@ -261,7 +255,7 @@ def compact_in_tasks(
             demand = size_text(memory_needed(store, task, _LEAST_WINDOWS))
             text = f"needs {demand}, an executor has {size_text(memory.executor or 0)}"
             done[at] = BucketResult.without(task, declined=f"its task {text} for Python's workers")
-            meter.add(1, *size_of(task))
+            meter.add(1, *input_size(task))
     shared_tasks = [at for at, share in enumerate(shares) if share]
     single_tasks = [at for at, share in enumerate(shares) if share == 0]
     messages: list[CommitMessage] = []
@@ -292,7 +286,7 @@ def _job(
     pieces = [[task] for task in tasks] if one_by_one else cut_by_keys(spark, store, tasks)
     units = [piece for parts in pieces for piece in parts]
     owner = [number for number, parts in enumerate(pieces) for _ in parts]
-    sizes = [size_of(task)[0] // len(parts) for task, parts in zip(tasks, pieces, strict=True) for _ in parts]
+    sizes = [input_size(task)[0] // len(parts) for task, parts in zip(tasks, pieces, strict=True) for _ in parts]
     groups = [0] * len(units) if one_by_one else pack_units(sizes, _TASKS_PER_SLOT * slots_of(spark))
     rows = pa.table(
         [
@@ -456,9 +450,9 @@ def cut_by_keys(
         SparkFailed: The Spark job failed.
     """
     if whole:
-        sizes = [sum(file.file_size for file in task.files) for task in tasks]
+        sizes = [sum(size for _, size, _ in file_sizes(task.files)) for task in tasks]
     else:
-        sizes = [rewritten_bytes(store, task) for task in tasks]
+        sizes = rewritten_sizes(store, tasks, slots_of(spark))
     counts = count_pieces(sizes, slots_of(spark), store.options.piece_size)
     chosen = [at for at, count in enumerate(counts) if count > 1]
     pieces = [[task] for task in tasks]
@@ -512,7 +506,7 @@ def _watched(
         owner: Index of the bucket task of each piece.
         meter: Receives the finished tasks, bytes and rows.
     """
-    sizes = [size_of(parts[0]) for parts in pieces]
+    sizes = [input_size(parts[0]) for parts in pieces]
     counts = [len(parts) for parts in pieces]
     over = threading.Event()
 

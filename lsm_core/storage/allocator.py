@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 
@@ -43,3 +44,23 @@ def keep_small_arrays() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _OWN_PAGES)
     mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def release_free_memory() -> None:
+    """Return memory that Arrow and the C library have freed, but keep for later, to the system.
+
+    A driver calls it between the steps over the metadata of a large table, whose copies would add up otherwise.
+    """
+    pa.default_memory_pool().release_unused()
+    trim = _find_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _find_trim() -> Callable[[int], int] | None:
+    """Return `malloc_trim` of the C library, None if it has none."""
+    try:
+        return cast("Callable[[int], int]", ctypes.CDLL(None).malloc_trim)
+    except (AttributeError, OSError):
+        return None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketResult, BucketTask, run_bucket_task, run_tasks_locally
 from lsm_core.compact import pieces as pieces_module
-from lsm_core.compact.pieces import count_pieces, cut_task, join
+from lsm_core.compact.pieces import count_pieces, cut_task, join, rewritten_sizes
 from lsm_core.compact.unit import discard
 from lsm_core.compact.verify import _SecondReading
 from lsm_core.errors import CorruptFile, VerificationFailed
@@ -220,6 +220,36 @@ def test_pieces_are_about_equal_and_row_groups_outside_are_not_decoded(
     assert decoded == [2, 2]
     for piece, result in zip(pieces, results, strict=True):
         discard(store, piece, result.message.own_files())
+
+
+def test_only_the_largest_tasks_are_planned_to_know_what_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(tmp_path, {"k": "INT NOT NULL", "v": "INT"}, ["k"], (), {"bucket": "1"})
+    write(store, pa.table({"k": range(9), "v": range(9)}))
+    write(store, pa.table({"k": range(4), "v": range(4)}))
+    (task,) = full_tasks(store)
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        sizes = random.choice([1_000, 1_100, 9_000, 200_000], random.integers(1, 60), p=[0.6, 0.3, 0.08, 0.02]).tolist()
+        tasks = [
+            replace(task, files=(replace(task.files[0], file_size=size), replace(task.files[1], file_size=0)))
+            for size in sizes
+        ]
+        workers = int(random.integers(2, 12))
+        exact = [size * 9 // 10 for size in sizes]
+        planned: list[int] = []
+
+        def rewritten(_: TableStore, chosen: BucketTask, planned: list[int] = planned) -> int:
+            planned.append(chosen.files[0].file_size)
+            return planned[-1] * 9 // 10
+
+        monkeypatch.setattr(pieces_module, "rewritten_bytes", rewritten)
+        counts = count_pieces(rewritten_sizes(store, tasks, workers), workers, 100)
+        assert counts == count_pieces(exact, workers, 100)
+        assert planned == sorted(sizes, reverse=True)[: len(planned)]
+        assert max(counts) == 1 or len(planned) == len(sizes)
+    assert rewritten_sizes(store, [], 4) == []
 
 
 def test_what_gains_nothing_is_not_cut(tmp_path: Path) -> None:

@@ -47,3 +47,16 @@ def test_arrays_from_before_are_still_good() -> None:
         + "del before, both; print(pa.total_allocated_bytes())"
     )
     assert _backend(program) == "0"
+
+
+def test_free_memory_goes_back_to_the_system_and_arrays_in_use_stay() -> None:
+    program = (
+        "import re, pyarrow as pa, numpy as np; from pathlib import Path; from lsm_core.storage import allocator\n"
+        "def resident(): return int(re.search(r'VmRSS:\\s+(\\d+)', Path('/proc/self/status').read_text()).group(1))\n"
+        "kept = pa.array(np.arange(100_000)); lists = [bytes(1_000) for _ in range(100_000)]; full = resident()\n"
+        "del lists; allocator.release_free_memory(); assert resident() < full - 50_000, (resident(), full)\n"
+        "assert kept[99_999].as_py() == 99_999\n"
+        "allocator._find_trim.cache_clear(); allocator.ctypes.CDLL = lambda name: object()\n"
+        "allocator.release_free_memory(); print('no trim')"
+    )
+    assert _backend(program) == "no trim"
