@@ -209,8 +209,8 @@ class UniversalCompaction:
         extent = self.extend_sizes(max_level, RunSizes.of(runs), count, now_ms, force=force)
         if extent is None:
             return None
-        taken, output, full = extent
-        return CompactUnit.of_runs(output, runs[:taken], full=full)
+        run_count, output, full = extent
+        return CompactUnit.of_runs(output, runs[:run_count], full=full)
 
     def extend_sizes(
         self, max_level: int, runs: RunSizes, count: int, now_ms: int, *, force: bool = False
@@ -232,8 +232,8 @@ class UniversalCompaction:
     @staticmethod
     def create_unit(runs: Runs, max_level: int, count: int) -> CompactUnit:
         """Return a unit to compact: the ``count`` newest runs, and more if the output level would otherwise be 0."""
-        taken, output, full = _close_extent(RunSizes.of(runs), max_level, count)
-        return CompactUnit.of_runs(output, runs[:taken], full=full)
+        run_count, output, full = _close_extent(RunSizes.of(runs), max_level, count)
+        return CompactUnit.of_runs(output, runs[:run_count], full=full)
 
     def _size_amp(self, max_level: int, runs: RunSizes) -> RunPick | None:
         if not len(runs) or len(runs) < self.num_run_trigger:

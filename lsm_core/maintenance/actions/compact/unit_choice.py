@@ -364,8 +364,8 @@ def decide_by_sizes(store: TableStore, files: FileColumns, now_ms: int) -> Sized
     levels = runs.levels[: decision.count]
     if len(levels) == 1 and levels[0] == decision.output_level and counts[levels[0]] == 1:
         return SizedDecision(0, DeclineReason.NOTHING_TO_CHANGE, decision.facts)
-    taken = newest[: decision.count]
-    retracts = bool(files.has_deletes[taken].any()) or bool(
+    newest_picked = newest[: decision.count]
+    retracts = bool(files.has_deletes[newest_picked].any()) or bool(
         files.has_deletes[np.isin(files.level, [level for level in levels if level > 0])].any()
     )
     in_order = store.options.needs_lookup or order_free(store.schema, store.options.raw, retracts, store.name).ok
