@@ -10,17 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array, plain_schema
+from lsm_core.arrays import plain_schema
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.files.formats.parquet_footer import footer_values
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, bounds
 from lsm_core.files.formats.thrift_fields import nested, split_struct
 from lsm_core.files.row_groups import CREATED_BY, STATISTICS, StoredGroups
-from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.stats import ColumnStats, ColumnValues
 from lsm_core.storage import FileIO, Kept
 from lsm_core.types.arrow import refit_table
@@ -107,26 +105,6 @@ class GroupStatisticsReader:
                 collector.add(rows)
             values = {**values, **collector.values()}
         return GroupStatistics(group.rows, values)
-
-    def end_keys(self, number: int, names: Sequence[str]) -> pa.Table:
-        """Return two rows: the first and the last row of a row group.
-
-        Args:
-            number: index of the row group.
-            names: columns to return.
-        """
-        ends: list[pa.Table] = []
-        for rows in self._decode(names, number):
-            ends = [ends[0] if ends else rows.slice(0, 1), rows.slice(rows.num_rows - 1, 1)]
-        return pa.concat_tables(ends)
-
-    def count_deletes(self, number: int) -> int:
-        """Return the rows of a row group that delete their key (-U and -D, whose kinds are odd)."""
-        stats = self.statistics(number).values.get(VALUE_KIND)
-        if stats is not None and not stats.maximum.null_count and not numpy_array(stats.maximum).any():
-            return 0
-        kinds = (numpy_array(rows.column(VALUE_KIND)) for rows in self._decode([VALUE_KIND], number))
-        return sum(int(np.count_nonzero(part & 1)) for part in kinds)
 
     def close(self) -> None:
         """Close the file."""

@@ -20,7 +20,6 @@ from lsm_core.files.formats.thrift_fields import join_fields, join_structs, spli
 from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import CHUNK_META, GROUP_COLUMNS, GROUPS, STATISTICS, open_groups
 from lsm_core.files.splicing import SplicingSink, StoredGroup
-from lsm_core.format.schema import VALUE_KIND
 from lsm_core.format.stats import ColumnStats
 from lsm_core.storage import LocalFileIO
 
@@ -97,13 +96,9 @@ def test_merged_statistics_are_those_of_the_writer(
     stored = open_groups(IO, str(path))
     with GroupStatisticsReader(IO, stored, groups[0].schema) as reader:
         parts = [reader.statistics(number) for number in range(len(groups))]
-        ends = [reader.end_keys(number, ["long", "int"]) for number in range(len(groups))]
     merged = merge_statistics(parts)
     assert merged.rows == sum(sizes)
     assert plain(merged.values) == plain(expected)
-    for rows, end in zip(groups, ends, strict=True):
-        picked = rows.select(["long", "int"])
-        assert end.equals(pa.concat_tables([picked.slice(0, 1), picked.slice(rows.num_rows - 1)]))
 
 
 @settings(
@@ -185,14 +180,6 @@ def test_bounds_that_are_not_exact_are_not_used(tmp_path: Path, change: str) -> 
     with GroupStatisticsReader(IO, open_groups(IO, str(path)), rows.schema) as reader:
         found = reader.statistics(0).values["k"]
     assert (found.minimum[0].as_py(), found.maximum[0].as_py()) == (5, 7)
-
-
-@pytest.mark.parametrize(("kinds", "deletes"), [([0, 0], 0), ([0, 1, 2, 3, 3], 3), ([2, 2], 0)])
-def test_deletes_are_counted(tmp_path: Path, kinds: list[int], deletes: int) -> None:
-    rows = pa.table({VALUE_KIND: pa.array(kinds, pa.int8())})
-    write(tmp_path / "a.parquet", [rows], dictionary=[VALUE_KIND])
-    with GroupStatisticsReader(IO, open_groups(IO, str(tmp_path / "a.parquet")), rows.schema) as reader:
-        assert reader.count_deletes(0) == deletes
 
 
 def test_a_part_without_bounds_makes_them_unknown() -> None:
