@@ -24,7 +24,7 @@ def keep_small_arrays() -> None:
     """Switch Arrow to the allocator that suits merges, and let the C library keep up to 32 MiB of freed memory.
 
     Arrow's preferred allocator faults the memory of every window in again, in huge pages. With jemalloc a compaction
-    needs less memory than with any other, up to a quarter, and it is the fastest on two cores (kernels.md 4). If Arrow
+    needs less memory than with any other, up to an eighth, and it is the fastest on two cores (kernels.md 4). If Arrow
     was built without jemalloc, the C library's allocator is the best. Arrow is not switched if the environment variable
     ``ARROW_DEFAULT_MEMORY_POOL`` or `pyarrow.set_memory_pool` chose an allocator. The first merge of a process calls
     this function; importing `lsm_core` changes nothing.
