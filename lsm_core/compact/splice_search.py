@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import numpy_array
 from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
 from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups
 from lsm_core.compact.splicing import key_columns
@@ -21,13 +22,14 @@ from lsm_core.compact.task import BucketTask
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource, format_of
 from lsm_core.files.formats.parquet import EXTENSION
+from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.files.reader import open_source
 from lsm_core.files.row_groups import StoredGroups, can_join, open_groups
 from lsm_core.files.splicing import encoded_groups
 from lsm_core.format.binary_row import encode_rows
-from lsm_core.format.manifest import DataFileMeta
-from lsm_core.format.schema import KEY_PREFIX
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.schema import KEY_PREFIX, VALUE_KIND
 from lsm_core.merge import KeySpec, normalise_keys
 from lsm_core.metadata.indexes import deleted_rows
 from lsm_core.metadata.store import TableStore
@@ -136,6 +138,8 @@ class _Spliceable:
             if file.delete_row_count == 0
             and file.name not in marked
             and metas[file.name].schema_id == store.schema.id
+            # The merge of one row that was never merged may differ from the row.
+            and (metas[file.name].file_source == SOURCE_COMPACT or store.options.merge_engine == "deduplicate")
             and file.name.rpartition(".")[2] == EXTENSION
             and (
                 file.level == task.output_level
@@ -163,6 +167,9 @@ class _Spliceable:
         path = store.data_path(self._task.partition, self._task.bucket, meta)
         groups = open_groups(store.file_io, path, size=meta.file_size)
         if not can_join(self._expected, groups):
+            return None
+        kinds = group_bounds(groups.footer, pa.schema([(VALUE_KIND, pa.int32())]), VALUE_KIND, path)
+        if kinds is None or any(numpy_array(side).any() for side in kinds):  # a merge makes rows +I
             return None
         for group in groups.footer.groups:
             for leaf, chunk in zip(groups.footer.leaves, group.chunks, strict=True):
