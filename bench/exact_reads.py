@@ -44,7 +44,7 @@ def _uniform(random: np.random.Generator, known: int, _: int) -> Keys:
 
 
 CASES: Final[dict[str, tuple[Callable[[np.random.Generator, int, int], Keys], dict[str, str], float, float]]] = {
-    "two outliers": (_outliers, {}, 0.9, 0.75),
+    "two outliers": (_outliers, {}, 0.95, 0.8),
     "two outliers, a sequence field": (_outliers, {"sequence.field": "n0"}, 0.9, 0.7),
     "two outliers, sums": (_outliers, {"merge-engine": "aggregation", "fields.n0.aggregate-function": "sum"}, 0.8, 0.5),
     "new and recent keys": (_recent, {}, 0.95, 0.85),
@@ -70,7 +70,7 @@ def run(rows: int | None, rounds: int) -> list[Result]:
             results.append(_compare(folder, database, f"{case}, one thread", None, 1, most, rounds))
             results.append(_compare(folder, database, f"{case}, two columns, one thread", FEW, 1, most_of_few, rounds))
             if case == "two outliers":
-                results.append(_compare(folder, database, f"{case}, two threads", None, 2, 0.7, rounds))
+                results.append(_compare(folder, database, f"{case}, two threads", None, 2, 0.75, rounds))
             results.append(_peaks(folder, database, case))
     return results
 
