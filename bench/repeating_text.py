@@ -17,7 +17,7 @@ from bench.table_life import BUCKETS, COMMITS, ROWS, scratch
 from lsm_core import Catalog, Schema, Table
 from tests.support.peers import java_environment, peer_module
 
-REWRITE, READ, JAVA = 1.05, 0.7, 1.05
+REWRITE, READ, JAVA = 1.05, 1.05, 1.05
 WARM_UP = 2
 _NAME = "dredge"
 

@@ -296,8 +296,10 @@ def newest_versions(rows: Rows, spec: KeySpec) -> Newest | None:
     slots = np.full(high - low + 1, -1, np.int32)
     if not spec.sequence_columns:
         numbers = np.arange(len(rows), dtype=np.int32)
-        for part, start in zip(keys, rows.offsets.tolist(), strict=False):
-            slots[part - np.int64(low)] = numbers[start : start + len(part)]
+        stop = 0
+        for part in keys:
+            start, stop = stop, stop + len(part)
+            slots[part - np.int64(low)] = numbers[start:stop]
     elif not _keep_largest(slots, [part - np.int64(low) for part in keys], rows, spec):
         return None
     newest: npt.NDArray[Any] = slots[np.flatnonzero(slots >= 0)]
@@ -332,8 +334,9 @@ def _keep_largest(slots: npt.NDArray[np.int32], places: Sequence[Ints], rows: Ro
     if any(is_text(column.type) for column in columns):
         return False
     *others, last = [part for column in columns for part in order_parts(flat(column), spec.sequence_descending)]
-    for slots_of_piece, start in zip(places, rows.offsets.tolist(), strict=False):
-        stop = start + len(slots_of_piece)
+    stop = 0
+    for slots_of_piece in places:
+        start, stop = stop, stop + len(slots_of_piece)
         current = slots[slots_of_piece]
         is_larger = last[start:stop] >= last[current]
         for part in reversed(others):

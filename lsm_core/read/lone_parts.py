@@ -34,7 +34,7 @@ from lsm_core.read.key_range import KeyBounds, group_bounds_of_key
 from lsm_core.read.merge_read import Batches, BucketMerge, BucketSource, Section, SectionReader, as_tree
 from lsm_core.read.predicate import Predicate
 from lsm_core.read.raw_read import read_raw_file
-from lsm_core.storage.allocator import keep_small_arrays
+from lsm_core.storage.allocator import keep_read_arrays
 
 NEVER: Final = "never"
 ALWAYS: Final = "always"
@@ -367,7 +367,7 @@ def read_by_parts(
     Raises:
         CorruptFile: a file is damaged or not in key order; the error names it.
     """
-    keep_small_arrays()
+    keep_read_arrays()
 
     def open_within(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         assert within is not None

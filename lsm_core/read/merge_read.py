@@ -42,7 +42,7 @@ from lsm_core.metadata.indexes import DeletionFile, read_vector
 from lsm_core.metadata.live_files import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_sorted_keys
-from lsm_core.storage.allocator import keep_small_arrays
+from lsm_core.storage.allocator import keep_read_arrays
 from lsm_core.tree import DataFile, interval_partition, newest_first
 
 if TYPE_CHECKING:
@@ -879,7 +879,7 @@ def read_bucket_merged(
         CorruptFile: a file is damaged or not in key order; the error names it.
     """
     names = tuple(store.schema.field_names if columns is None else columns)
-    keep_small_arrays()
+    keep_read_arrays()
     opener = None if within is None else within.open
     source = BucketSource(store, partition, bucket, deletions=deletions or {}, living=living, opener=opener, seen=seen)
     merge = BucketMerge(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 _ENV = "ARROW_DEFAULT_MEMORY_POOL"
 _MERGES = "from lsm_core.storage.allocator import keep_small_arrays; keep_small_arrays(); "
+_READS = "from lsm_core.storage.allocator import keep_read_arrays; keep_read_arrays(); "
 _SHOWN = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
 _OF_MERGES = "jemalloc" if "jemalloc" in pa.supported_memory_backends() else "system"
 
@@ -26,6 +27,13 @@ def test_an_import_changes_nothing() -> None:
 
 def test_a_merge_switches_arrow() -> None:
     assert _backend("import pyarrow; import lsm_core; " + _MERGES + _SHOWN) == _OF_MERGES
+
+
+def test_a_read_uses_the_c_library_until_a_compaction_follows() -> None:
+    assert _backend("import lsm_core; " + _READS + _SHOWN) == "system"
+    assert _backend("import lsm_core; " + _READS + _MERGES + _SHOWN) == _OF_MERGES
+    chosen = "import pyarrow as pa; pa.set_memory_pool(pa.mimalloc_memory_pool()); "
+    assert _backend("import lsm_core; " + _READS + chosen + _MERGES + _SHOWN) == "mimalloc"
 
 
 def test_an_arrow_without_jemalloc_uses_the_c_library() -> None:
