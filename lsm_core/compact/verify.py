@@ -373,7 +373,7 @@ class _SecondReading:
         if place in (0, len(self.group_rows) - 1):
             keys = pa.RecordBatch.from_pydict({name: self._column(self._source, name, place) for name in self._keys})
         else:
-            ends = key_columns(self._store, [group.low, group.high])
+            ends = key_columns(self._store, [group.low, group.high][: group.rows])  # one row is both ends
             columns = dict(zip(self._store.schema.trimmed_primary_keys, ends, strict=True))
             keys = pa.RecordBatch.from_pydict({name: columns[name.removeprefix(KEY_PREFIX)] for name in self._keys})
         self._order.add(keys, place == 0, place == len(self.group_rows) - 1)

@@ -173,6 +173,17 @@ def test_only_row_groups_that_meet_a_key_are_merged(layered: Table) -> None:
     assert all(check.passed for check in layered.check())
 
 
+def test_row_groups_of_one_row_are_spliced_beside_larger_ones(tmp_path: Path) -> None:
+    wide = table_of(tmp_path, "always", **{"parquet.block.size": "230"})
+    wide.write(rows(list(range(0, 160, 2)), 3))
+    wide.compact(full=True)
+    assert set(groups_of(wide)) == {1, 2}
+    wide.write(rows([41, 999], 7))
+    assert wide.compact(full=True).groups_spliced > 20
+    assert wide.to_arrow().sort_by("k")["k"].to_pylist() == sorted({*range(0, 160, 2), 41, 999})
+    assert all(check.passed for check in wide.check())
+
+
 @pytest.mark.soak
 def test_over_many_generations_files_and_row_groups_stay_few(tmp_path: Path) -> None:
     table = table_of(tmp_path, "always")
