@@ -53,7 +53,9 @@ class AppendPart:
     def batches(self, store: TableStore, task: BucketTask, marks: TaskVectors) -> Iterator[pa.RecordBatch]:
         """Yield the decoded rows, without deleted ones."""
         place = store, task.partition, task.bucket, self.file
-        with closing(open_append(*place, deleted=marks.vector(self.file), row_groups=self.row_groups)) as rows:  # type: ignore[type-var]
+        deleted = marks.vector(self.file)
+        rows = open_append(*place, deleted=deleted, row_groups=self.row_groups)
+        with closing(rows):  # type: ignore[type-var]
             yield from rows
 
 
