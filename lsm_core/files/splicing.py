@@ -63,11 +63,12 @@ class StoredGroup:
         Raises:
             CorruptFile: the footer does not have them.
         """
-        path = self.groups.path
-        bounds = group_bounds(self.groups.footer, pa.schema([(SEQUENCE_NUMBER, pa.int64())]), SEQUENCE_NUMBER, path)
+        path, footer = self.groups.path, self.groups.footer
+        alone = footer._replace(rows=self.rows, groups=[footer.groups[self.number]])
+        bounds = group_bounds(alone, pa.schema([(SEQUENCE_NUMBER, pa.int64())]), SEQUENCE_NUMBER, path)
         if bounds is None:
             raise CorruptFile(path, "its row groups have no bounds of the sequence numbers")
-        low, high = (int(numpy_array(side)[self.number]) for side in bounds)
+        low, high = (int(numpy_array(side)[0]) for side in bounds)
         return low, high
 
 
@@ -160,6 +161,11 @@ class SplicingSink:
     def position(self) -> int:
         """Bytes written so far."""
         return self._copier.position
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the file has the most row groups, so that no further one can be added."""
+        return self._copier.is_full
 
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group.

@@ -247,12 +247,16 @@ class RollingWriter:
     def _close_if_full(self, rows: int, size: float) -> None:
         """Close the current file of a writer that splices if it is nearer to its target without the next row group.
 
+        A file that has the most row groups is closed too.
+
         Args:
             rows: rows of the row group.
             size: its bytes.
         """
-        if self._sink is not None and (
-            self._sink.position + size / 2 > self._target or self._file_rows + rows > self._most_rows
+        if isinstance(self._sink, SplicingSink) and (
+            self._sink.position + size / 2 > self._target
+            or self._file_rows + rows > self._most_rows
+            or self._sink.is_full
         ):
             self._close_file()
 

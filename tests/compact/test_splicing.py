@@ -22,8 +22,10 @@ from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask, run_tasks_locally
 from lsm_core.compact.pieces import cut_task, untouched_parts
 from lsm_core.errors import DredgeError, VerificationFailed
-from lsm_core.files import KeyValueFileWriter, open_kv
+from lsm_core.files import KeyValueFileWriter, open_kv, row_group_copier
 from lsm_core.files.row_group_copier import RowGroupCopier
+from lsm_core.files.row_groups import open_groups
+from lsm_core.files.splicing import StoredGroup
 from lsm_core.format.manifest import EMPTY_ROW, SOURCE_COMPACT, DataFileMeta
 from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
@@ -175,13 +177,34 @@ def test_only_row_groups_that_meet_a_key_are_merged(layered: Table) -> None:
 
 def test_row_groups_of_one_row_are_spliced_beside_larger_ones(tmp_path: Path) -> None:
     wide = table_of(tmp_path, "always", **{"parquet.block.size": "230"})
-    wide.write(rows(list(range(0, 160, 2)), 3))
+    wide.write(rows(list(range(0, 80, 2)), 3))
     wide.compact(full=True)
     assert set(groups_of(wide)) == {1, 2}
     wide.write(rows([41, 999], 7))
-    assert wide.compact(full=True).groups_spliced > 20
-    assert wide.to_arrow().sort_by("k")["k"].to_pylist() == sorted({*range(0, 160, 2), 41, 999})
+    assert wide.compact(full=True).groups_spliced > 10
+    assert wide.to_arrow().sort_by("k")["k"].to_pylist() == sorted({*range(0, 80, 2), 41, 999})
     assert all(check.passed for check in wide.check())
+
+
+def test_a_file_is_closed_before_it_has_too_many_row_groups(layered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_group_copier, "MOST_GROUPS", 7)
+    layered.write(rows([1501, 9999], 7))
+    assert layered.compact(full=True).groups_spliced > 14
+    place = Path(layered.store.root) / "bucket-0"
+    counts = [pq.read_metadata(place / file.file_name).num_row_groups for file in top_files(layered)]
+    assert max(counts) == 7
+    assert layered.to_arrow().sort_by("k")["k"].to_pylist() == sorted({*range(1000, 3000, 2), 1501, 9999})
+
+
+def test_sequence_numbers_of_a_row_group_need_no_other_row_group(layered: Table) -> None:
+    (file,) = top_files(layered)
+    groups = open_groups(layered.store.file_io, str(Path(layered.store.root) / "bucket-0" / file.file_name))
+    first, second = groups.footer.groups[:2]
+    bare = [chunk._replace(low=None, high=None) for chunk in first.chunks]
+    footer = groups.footer._replace(groups=[first._replace(chunks=bare), second])
+    keys = pa.record_batch({"k": [0, 0]})
+    low, high = StoredGroup(replace(groups, footer=footer), 1, keys, 1).sequences()
+    assert high - low == second.rows - 1
 
 
 @pytest.mark.soak
