@@ -444,7 +444,7 @@ def _to_plain(value: Any) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
-    names = _field_names(kind)
+    names = _field_names(kind)  # type: ignore[arg-type]
     if names:
         read = ((name, getattr(value, name)) for name in names)
         return {name: part if type(part) in _ATOMS else _to_plain(part) for name, part in read}

@@ -474,9 +474,8 @@ def _due_by_sizes(
             if by_commits.is_due(place["partition"], place["bucket"]):
                 undecided.append(group)
                 continue
-        own = FileColumns(
-            *(column[rows] for column in (level, size, lowest, highest, created)), deletes[rows] != 0, names
-        )
+        numbers = (level[rows], size[rows], lowest[rows], highest[rows], created[rows])
+        own = FileColumns(*numbers, deletes[rows] != 0, names)
         try:
             decision = decide_by_sizes(store, own, now_ms)
         except UnsupportedFeature:  # health covers every table, also those that are never compacted here

@@ -305,7 +305,8 @@ def place_rows(
             done.append(_as_compaction(store, result.message))
         new = [file for message in done for file in message.compact_after]
         for task in tasks:
-            done.append(CommitMessage(task.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=task.files))
+            files = tuple(task.files)
+            done.append(CommitMessage(task.partition, POSTPONE_BUCKET, POSTPONE_BUCKET, compact_before=files))
         return Committer(store).commit(done, properties={PLAN_PROPERTY: plan_hash}).snapshot_id, new
 
 
