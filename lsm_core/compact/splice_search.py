@@ -7,7 +7,7 @@ row groups, only key columns are read.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -260,6 +260,8 @@ class _Search:
         total = sum(file.row_count for file in self._metas.values())
         if not self._always and sum(unit.rows for unit in chosen) < max(_LEAST_SHARE * total, OPENING):
             return []
+        if not self._have_their_ends(chosen):
+            return []
         return [
             SplicedGroup(unit.file_name, unit.number, unit.rows, unit.size, unit.low_row, unit.high_row)
             for unit in chosen
@@ -303,25 +305,61 @@ class _Search:
     def _key_ends(self, source: FileSource) -> list[bytes] | None:
         """Return the first and the last key of every row group, as BinaryRows one after the other."""
         schema = self._store.schema
-        stored = set(source.schema.names)
-        keys = schema.trimmed_primary_keys
-        names = [KEY_PREFIX + name if KEY_PREFIX + name in stored else name for name in keys]
-        kinds = [schema.arrow_schema.field(name).type for name in keys]
-        columns: list[pa.Array]
-        if len(keys) == 1 and pa.types.is_integer(kinds[0]) and not schema.nullable_key:
-            bounds = source.group_bounds(names[0])
+        if self._footers_have_ends:
+            bounds = source.group_bounds(self._stored_keys(source)[0])
             if bounds is None:
                 return None
             order = pa.array([at + side * len(bounds[0]) for at in range(len(bounds[0])) for side in range(2)])
-            columns = [refit(pa.concat_arrays(bounds), kinds[0]).take(order)]
-        else:
-            ends: list[pa.RecordBatch] = []
-            for number, rows in enumerate(source.group_rows):
-                batches = list(source.batches(names, min(rows, _BATCH_ROWS), [number]))
-                ends += [batches[0].slice(0, 1), batches[-1].slice(batches[-1].num_rows - 1)]
-            table = pa.Table.from_batches(ends).select(names)
-            columns = [refit(column.combine_chunks(), kind) for column, kind in zip(table.columns, kinds, strict=True)]
-        return [bytes(row.as_buffer()) for row in encode_rows(columns, schema.trimmed_key_types)]
+            kind = schema.arrow_schema.field(schema.trimmed_primary_keys[0]).type
+            return self._encode([refit(pa.concat_arrays(bounds), kind).take(order)])
+        return self._decoded_ends(source, range(len(source.group_rows)))
+
+    @property
+    def _footers_have_ends(self) -> bool:
+        """Whether footers have the first and last keys of row groups: the key is one integer."""
+        schema = self._store.schema
+        keys = schema.trimmed_primary_keys
+        kind = schema.arrow_schema.field(keys[0]).type
+        return len(keys) == 1 and pa.types.is_integer(kind) and not schema.nullable_key
+
+    def _stored_keys(self, source: FileSource) -> list[str]:
+        """Return the columns of a file that have the keys."""
+        stored, keys = set(source.schema.names), self._store.schema.trimmed_primary_keys
+        return [KEY_PREFIX + name if KEY_PREFIX + name in stored else name for name in keys]
+
+    def _decoded_ends(self, source: FileSource, numbers: Iterable[int]) -> list[bytes]:
+        """Decode the first and the last key of row groups, as BinaryRows one after the other."""
+        schema, names = self._store.schema, self._stored_keys(source)
+        kinds = [schema.arrow_schema.field(name).type for name in schema.trimmed_primary_keys]
+        ends: list[pa.RecordBatch] = []
+        for number in numbers:
+            batches = list(source.batches(names, min(source.group_rows[number], _BATCH_ROWS), [number]))
+            ends += [batches[0].slice(0, 1), batches[-1].slice(batches[-1].num_rows - 1)]
+        table = pa.Table.from_batches(ends).select(names)
+        return self._encode(
+            [refit(column.combine_chunks(), kind) for column, kind in zip(table.columns, kinds, strict=True)]
+        )
+
+    def _encode(self, columns: list[pa.Array]) -> list[bytes]:
+        return [bytes(row.as_buffer()) for row in encode_rows(columns, self._store.schema.trimmed_key_types)]
+
+    def _have_their_ends(self, units: Sequence[_Unit]) -> bool:
+        """Return whether row groups begin and end with the keys that their footer states, if these were not decoded.
+
+        A damaged or hostile footer with a smaller range would make two rows of one key.
+        """
+        if not self._footers_have_ends:
+            return True
+        by_file: dict[str, list[_Unit]] = {}
+        for unit in units:
+            by_file.setdefault(unit.file_name, []).append(unit)
+        for name, parts in by_file.items():
+            place = self._store, self._task.partition, self._task.bucket, self._metas[name]
+            with closing(open_source(*place)) as source:
+                ends = self._decoded_ends(source, [unit.number for unit in parts if unit.number is not None])
+            if ends != [row for unit in parts for row in (unit.low_row, unit.high_row)]:
+                return False
+        return True
 
     def _read_keys(
         self,

@@ -186,6 +186,22 @@ def test_row_groups_of_one_row_are_spliced_beside_larger_ones(tmp_path: Path) ->
     assert all(check.passed for check in wide.check())
 
 
+def test_row_groups_whose_footer_states_a_smaller_key_range_are_not_spliced(layered: Table) -> None:
+    (file,) = top_files(layered)
+    path = Path(layered.store.root) / "bucket-0" / file.file_name
+    footer = pq.read_metadata(path)
+    largest = footer.row_group(footer.num_row_groups // 2).column(0).statistics.max
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    true, stated = (key.to_bytes(4, "little") for key in (largest, largest - 6))
+    assert true in content[start:]
+    path.write_bytes(content[:start] + content[start:].replace(true, stated))
+    layered.write(rows([largest - 2], 7))
+    layered.compact(full=True)
+    assert layered.to_arrow().sort_by("k")["k"].to_pylist() == list(range(1000, 3000, 2))
+    assert all(check.passed for check in layered.check())
+
+
 def test_a_file_is_closed_before_it_has_too_many_row_groups(layered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_group_copier, "MOST_GROUPS", 7)
     layered.write(rows([1501, 9999], 7))
