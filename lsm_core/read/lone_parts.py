@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -278,18 +278,25 @@ class _SectionParts:
         return any(large.unmet_rows for large in grouped)
 
     def _grouped_file(self, file: DataFileMeta) -> _GroupedFile:
-        """Return the key ranges of a file's row groups, or of the whole file if its footer has none."""
-        if file.row_count:
-            with closing(open_source(self._store, *self._place, file)) as source:
-                bounds = group_bounds_of_key(self._store, file, source)
-                if bounds is not None:
-                    lows, highs = (self._scalars(side) for side in bounds)
-                    return _GroupedFile(file, lows, highs, [int(rows) for rows in source.group_rows], whole=False)
+        """Return the key ranges of a file's row groups, or of the whole file if its footer has none.
+
+        A file is merged as a whole if the ranges are out of order or do not cover its keys.
+        """
         ends = decode_rows(
             pa.array([file.min_key, file.max_key], pa.binary()), self._store.schema.trimmed_key_types, file.file_name
         )
         low, high = self._scalars(ends[0])
-        return _GroupedFile(file, [low], [high], [file.row_count], whole=True)
+        whole = _GroupedFile(file, [low], [high], [file.row_count], whole=True)
+        if file.row_count:
+            with closing(open_source(self._store, *self._place, file)) as source:
+                bounds = group_bounds_of_key(self._store, file, source)
+                rows = [int(rows) for rows in source.group_rows]
+            if bounds is not None:
+                lows, highs = (self._scalars(side) for side in bounds)
+                if _ascend(lows) and _ascend(highs) and lows[0] <= low and high <= highs[-1]:  # type: ignore[operator]
+                    return _GroupedFile(file, lows, highs, rows, whole=False)
+                whole.met[0] = True
+        return whole
 
     def _scalars(self, column: pa.Array) -> list[Scalar]:
         keys = normalise_keys([column], nullable=self._store.schema.nullable_key)
@@ -331,6 +338,10 @@ class _SectionParts:
             path = self._store.data_path(*self._place, file)
             rows = self._rows[file.file_name] = _Rows(self._reader.open_file(file), self._spec, path)
         return rows
+
+
+def _ascend(keys: Sequence[Scalar]) -> bool:
+    return all(key <= following for key, following in pairwise(keys))  # type: ignore[operator]
 
 
 def _no_rows() -> Batches:

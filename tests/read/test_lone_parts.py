@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lsm_core import Catalog, Table
 from lsm_core.errors import CorruptFile
+from lsm_core.maintenance.reference import Row, merge_rows
 from lsm_core.read import lone_parts
 from lsm_core.read.lone_parts import LonePart
 from tests.support.samples import examples, one_in
@@ -162,6 +163,31 @@ def test_a_file_out_of_order_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
         ordered(table)
 
 
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("hostile", ["out of order", "too narrow"])
+def test_a_file_whose_bounds_cannot_be_right_is_merged(
+    tmp_path: Path, raw_parts: list[int], monkeypatch: pytest.MonkeyPatch, hostile: str
+) -> None:
+    """Bounds of row groups that contradict the key order or the file's own keys do not decide what is merged."""
+    table = table_of(tmp_path)
+    table.write(rows(list(range(100, 200)), 0))
+    table.compact(full=True)
+    table.write(rows([1, 150, 199, 5000], 1))
+    real = lone_parts.group_bounds_of_key
+
+    def changed(*given: Any) -> Any:
+        lows, highs = real(*given)
+        if hostile == "out of order":
+            swapped = pa.array([0, 6, *range(2, 6), 1, *range(7, len(lows))])
+            return lows.take(swapped), highs.take(swapped)
+        return lows, pa.array([*highs.to_pylist()[:-1], lows[-1].as_py()], highs.type)
+
+    monkeypatch.setattr(lone_parts, "group_bounds_of_key", changed)
+    expected = [(key, int(key in {1, 150, 199, 5000})) for key in [1, *range(100, 200), 5000]]
+    assert [(key, value) for key, value, _ in ordered(table)] == expected
+    assert raw_parts == []
+
+
 def test_small_files_are_merged_by_default(tmp_path: Path, raw_parts: list[int]) -> None:
     table = table_of(tmp_path, **{"dredge.read.exact-keys": "auto"})
     table.write(rows(list(range(100, 200)), 0))
@@ -237,7 +263,11 @@ def test_no_answer_changes(
     group_rows: int,
     random: Any,
 ) -> None:
-    """All rows, a choice of columns and a filter, in the order of the merge, for commits and compactions in any mix."""
+    """All rows, a choice of columns and a filter, in the order of the merge, for commits and compactions in any mix.
+
+    The rows are also those of the reference implementation.
+    """
+    versions: list[Row] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lsm_core.files.writer.ROW_GROUP_ROWS", group_rows)
         table = table_of(tmp_path_factory.mktemp("t"), keys, **KINDS[kind])
@@ -250,9 +280,15 @@ def test_no_answer_changes(
             kinds = ["+I"] * len(unique)
             if deletes == 1 and kind not in WITHOUT_DELETES:
                 kinds[random.randrange(len(kinds))] = "-D"
-            table.write(rows(unique, number + 1, keys), kinds)
+            written = rows(unique, number + 1, keys)
+            table.write(written, kinds)
+            for values, row_kind in zip(map(tuple, map(dict.values, written.to_pylist())), kinds, strict=True):
+                ordering = (number + 1,) if "sequence.field" in KINDS[kind] else ()
+                versions.append(Row(values[:-2], ordering, number, 3 if row_kind == "-D" else 0, values))
             if number == compacted:
                 table.compact(full=True)
+        judged = merge_rows(versions, table.store.schema, dict(table.store.schema.options), drop_delete=True)
+        assert ordered(table) == [row.values for row in judged]
         assert ordered(table) == ordered(merged(table))
         assert ordered(table, columns=["v"]) == ordered(merged(table), columns=["v"])
         chosen = {"columns": ["s", "k"], "filter": "v > 2"}
