@@ -169,6 +169,7 @@ def test_only_row_groups_that_meet_a_key_are_merged(layered: Table) -> None:
     assert report.bytes_spliced > 10_000
     assert report.rows_in - report.rows_out == 1
     assert any("row groups" in line and "copied without decoding" in line for line in report.lines("db.t"))
+    assert "copied without decoding: bytes compared" in report.verification.independence
     assert min(groups_of(layered)) >= max(before) // 2
     rows_left = layered.to_arrow().sort_by("k")
     assert rows_left["k"].to_pylist() == sorted({*range(1000, 3000, 2), 1501, 2000, 2501, 9999})
@@ -249,7 +250,10 @@ def test_over_many_generations_files_and_row_groups_stay_few(tmp_path: Path) -> 
 def test_other_levels_of_verification(layered: Table, setting: str) -> None:
     table = layered.copy({"dredge.verification": setting})
     table.write(rows([1501, 2000, 9999], 7))
-    assert table.compact(full=True).groups_spliced > 10
+    report = table.compact(full=True)
+    assert report.groups_spliced > 10
+    compared = {"sampled": "bytes compared with their inputs", "counts": "bytes not compared"}
+    assert f"copied without decoding: {compared[setting]}" in report.verification.independence
     assert table.to_arrow().num_rows == 1002
 
 

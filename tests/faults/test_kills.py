@@ -6,10 +6,13 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog, Schema, Table
@@ -49,6 +52,63 @@ def _new_table(warehouse: Path) -> None:
     table = catalog.table("db.t")
     for number in range(3):
         table.write(rows(number * 100, 250, number))
+
+
+def _new_splices(warehouse: Path) -> None:
+    """Create a table whose full compaction copies most row groups of its large file without decoding."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("db")
+    options = {"bucket": "1", "write-only": "true", "parquet.block.size": "1 kb", "target-file-size": "16 kb"}
+    options["dredge.compaction.exact-keys"] = "always"
+    catalog.create_table("db.t", Schema(SCHEMA, primary_keys=["id"], options=options))
+    table = catalog.table("db.t")
+    texts = [sha256(str(number).encode()).hexdigest() for number in range(4000)]
+    table.write(rows(0, 4000, 0).set_column(2, SCHEMA.field("text"), pa.array(texts)))
+    table.compact(full=True)
+    table.write(rows(1500, 60, 1))
+    table.write(rows(3000, 1, 2))
+
+
+def _data_files(table: Table) -> set[str]:
+    return {path.name for path in Path(table.store.root).glob("bucket-0/*")}
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_killed_compaction_that_copies_row_groups_leaves_only_orphans(
+    kills: int, nursery: Nursery, tmp_path: Path
+) -> None:
+    chance = random.Random(f"{SEED}-copies")
+    _new_splices(tmp_path / "master")
+    shutil.copytree(tmp_path / "master", tmp_path / "whole")
+    assert nursery.run("compaction", tmp_path / "whole", tmp_path / "whole.trace", number=7) == "ended"
+    assert Catalog(str(tmp_path / "whole")).table("db.t").ledger()[-1].report["groups_spliced"] > 20
+    whole = _lines(tmp_path / "whole.trace")
+    created = [at for at, line in enumerate(whole, 1) if line["event"] == "end" and "/bucket-0/data-" in line["path"]]
+    before = _content(Catalog(str(tmp_path / "master")).table("db.t"))
+    left_over = 0
+    for number in range(kills):
+        # Every other kill is between the first and the last step on data files.
+        low, high = (created[0], created[-1]) if number % 2 == 0 else (2, len(whole) - 1)
+        line = chance.randrange(low, high)
+        warehouse, trace = tmp_path / f"w{number}", tmp_path / f"{number}.trace"
+        shutil.copytree(tmp_path / "master", warehouse)
+        known = _data_files(Catalog(str(warehouse)).table("db.t"))
+        ended = nursery.run("compaction", warehouse, trace, number=number, line=line)
+        table = Catalog(str(warehouse)).table("db.t")
+        assert _content(table) == before, line
+        is_published = table.latest_snapshot().commit_kind is CommitKind.COMPACT
+        extra = set() if is_published else _data_files(table) - known
+        left_over += bool(extra)
+        table.remove_orphan_files(older_than_ms=int(time.time() * 1000) + 1, max_share=100)
+        table.sweep_trash(now_ms=1 << 42)
+        assert is_published or _data_files(table) == known, (ended, line)
+        assert _content(table) == before, line
+        assert nursery.run("compaction", warehouse, tmp_path / "retry.trace", number=number) == "ended", line
+        again = Catalog(str(warehouse)).table("db.t")
+        assert _content(again) == before, line
+        assert all(check.passed for check in again.check()), line
+        shutil.rmtree(warehouse)
+    assert left_over or kills == 1
 
 
 def _states(what: str, before: list[tuple[Any, ...]], number: int) -> list[list[tuple[Any, ...]]]:

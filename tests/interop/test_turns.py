@@ -29,6 +29,7 @@ import pytest
 
 from lsm_core import Catalog, Table
 from lsm_core.errors import DredgeError, UnsupportedFeature
+from lsm_core.files import writer
 from lsm_core.metadata.support import Purpose, unsupported
 from lsm_core.options.table_options import PAIMON_VERSION, PaimonVersion
 from tests.support.peers import peer_module
@@ -44,6 +45,8 @@ STEPS = 4
 LANES = 4
 SIZES = ((24, (1, 4, 15)), (24, (1, 4, 15)), (300, (1, 40, 250)))
 """Of tables: how many keys there are, and how many rows a write has."""
+TINY_SIZES = ((1500, (2, 5, 400)), (4000, (2, 9, 600, 600)))
+"""Likewise with tiny files: a small write meets few row groups of a large one, so the others are copied."""
 NAMES = ("p", "k", "a", "b", "c")
 FIELDS = [
     {"name": "p", "type": "INT NOT NULL"},
@@ -94,7 +97,6 @@ class Kind:
             chosen |= {
                 "file.format": "parquet",
                 "target-file-size": random.choice(["4 kb", "40 kb"]),
-                "parquet.block.size": "300",
                 "dredge.compaction.exact-keys": "always",
             }
         version = random.choice([None, None, *PaimonVersion])
@@ -151,7 +153,7 @@ class Turns:
     def __init__(self, seed: int, kind: Kind, warehouse: Path, java: Java) -> None:
         self.random, self.kind, self.warehouse = Random(seed), kind, warehouse
         self.name = f"db.t{seed}"
-        self.keys, self.counts = self.random.choice(SIZES)
+        self.keys, self.counts = self.random.choice(TINY_SIZES if TINY else SIZES)
         self.java: Java = lambda op, **given: java(op, table=self.name, **given)
         self.told: list[str] = []
 
@@ -354,6 +356,12 @@ def live_all(seeds: range, warehouse: Path, java: Java, taking: type[Turns] = Tu
             pool.shutdown(cancel_futures=True)
     assert not failures, f"{len(failures)} of {len(seeds)} tables failed:\n" + "\n\n".join(failures[:5])
     return counts
+
+
+@pytest.fixture(autouse=TINY)
+def row_groups_are_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows make a row group: a limit of bytes would make the first ones large and the others one row each."""
+    monkeypatch.setattr(writer, "ROW_GROUP_ROWS", 16)
 
 
 @pytest.mark.paimon_java

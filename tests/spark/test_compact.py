@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,45 @@ def test_a_lone_big_bucket_is_compacted_by_a_task_per_piece(traced: TracedSessio
     assert (report.files_in, report.rows_in, report.rows_out, report.runs_after) == (3, 150_000, 90_000, 1)
     assert report.verification.level == "V2"
     assert same(before, table.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("size", "group", "piece"),
+    [(2_000, "1 kb", "32 mb"), pytest.param(60_000, "20 kb", "1 kb", marks=pytest.mark.soak)],
+    ids=["whole", "pieces"],
+)
+def test_row_groups_that_meet_no_key_are_copied_by_the_tasks(
+    spark: Any, tmp_path: Path, size: int, group: str, piece: str
+) -> None:
+    """The rows, row groups and statistics are those of a compaction in one process."""
+    options = {
+        "bucket": "1",
+        "write-only": "true",
+        "parquet.block.size": group,
+        "dredge.compaction.exact-keys": "always",
+        "dredge.compaction.piece-size": piece,
+    }
+    table = make_table(tmp_path / "here", options=options)
+    table.write(rows(list(range(0, size, 2)), "top"))
+    table.compact(full=True)
+    changed = [*range(size // 4, size // 4 + 30), *range(size // 2, size // 2 + 30, 3), size + 7]
+    table.write(rows(changed, "new"))
+    table.write(rows([0, size // 4], "gone"), row_kinds=["-D", "-D"])
+    shutil.copytree(tmp_path / "here", tmp_path / "spark")
+    on_spark = Catalog(str(tmp_path / "spark")).table("db.t")
+    before = table.to_arrow()
+    reports = [compact_table(spark, on_spark, full=True), table.compact(full=True)]
+    for report in reports:
+        assert report.groups_spliced > 5
+        assert 0 < report.bytes_spliced < report.bytes_out
+        assert report.verification.level == "V2"
+    assert (reports[0].rows_in, reports[0].rows_out) == (reports[1].rows_in, reports[1].rows_out)
+    assert (reports[0].files_out > 1) == (piece == "1 kb")
+    (line,) = on_spark.ledger()[-1].lines
+    assert line["groups_spliced"] == reports[0].groups_spliced
+    assert same(before, on_spark.to_arrow())
+    assert same(before, table.to_arrow())
+    assert all(check.passed for check in on_spark.check())
 
 
 def test_a_damaged_input_is_named_and_nothing_is_left_behind(spark: Any, tmp_path: Path) -> None:

@@ -138,6 +138,23 @@ INDEPENDENCE: Final[Mapping[str, str]] = {
     "so a changed value goes unseen",
 }
 """Text by value of option `dredge.verification`: the checks that are made, by which code, and the unchecked parts."""
+_BYTES_COMPARED: Final = "bytes compared with their inputs, most of their rows not decoded"
+_COPIES: Final[Mapping[str, str]] = {
+    "full": _BYTES_COMPARED,
+    "sampled": _BYTES_COMPARED,
+    "counts": "bytes not compared",
+}
+
+
+def describe_checks(setting: str, groups_spliced: int) -> str:
+    """Return the text of `INDEPENDENCE`, with the checks of row groups that were copied without decoding.
+
+    Args:
+        setting: value of option `dredge.verification`.
+        groups_spliced: number of row groups copied without decoding.
+    """
+    copies = f"; row groups copied without decoding: {_COPIES[setting]}" if groups_spliced else ""
+    return INDEPENDENCE[setting] + copies
 
 
 @dataclass(frozen=True)
@@ -150,7 +167,7 @@ class Verification:
         keys_checked: number of keys whose merged row was compared with the reference implementation of merging (V2).
         units: number of verified buckets; of verified partitions, if a table with dynamic buckets was sorted.
         digests: hex digest of the rewritten rows by name of the bucket or partition ("" if not all of its rows were
-            digested).
+            digested, for example because row groups were copied without decoding). No check reads it later.
         independence: text that names the checks, the code that ran them, and the parts left unchecked.
         setting: value of option `dredge.verification` during the compaction.
         rows_read_again: number of output rows that were read back (V1).
@@ -442,6 +459,7 @@ def report_of_parts(
             judged[0],
             level=min(verification.level for verification in judged),
             digests=digests,
+            independence=max((verification.independence for verification in judged), key=len),
             keys_checked=sum(verification.keys_checked for verification in judged),
             units=sum(verification.units for verification in judged),
             rows_read_again=sum(verification.rows_read_again for verification in judged),

@@ -39,12 +39,12 @@ from lsm_core.maintenance.actions.assign_buckets import (
 )
 from lsm_core.maintenance.actions.compact.compaction import (
     EXPIRED_AT,
-    INDEPENDENCE,
     TAG_PREFIX,
     CompactionReport,
     CompactItem,
     UnitOutcome,
     Verification,
+    describe_checks,
     parts_of,
     report_of_parts,
 )
@@ -610,7 +610,7 @@ def _report(
             level=min((r.verification for r in reports), default="V0"),
             keys_checked=sum(r.keys_checked for r in reports),
             units=len(reports),
-            independence=INDEPENDENCE[setting],
+            independence=describe_checks(setting, sum(r.groups_spliced for r in reports)),
             setting=setting,
             rows_read_again=sum(r.rows_read_again for r in reports),
             digests={bucket_name(i.partition_text, i.bucket): r.digest for i, r in zip(items, reports, strict=True)},
