@@ -21,7 +21,7 @@ from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource, format_of
-from lsm_core.files.formats.parquet import EXTENSION
+from lsm_core.files.formats.parquet import EXTENSION, ROW_GROUP_ROWS
 from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.files.reader import open_source
@@ -292,6 +292,8 @@ class _Search:
         """Return the row groups of a file, and the first and last key of each; None if they are not spliced."""
         if not self._spliceable.may_have_groups(meta.file_name):
             return None
+        if not self._always and meta.row_count <= ROW_GROUP_ROWS:
+            return None  # its row group meets a key, else the file were kept; opening it costs more than it saves
         groups = self._spliceable.groups(meta)
         if groups is None or not groups.group_rows or not all(groups.group_rows):
             return None

@@ -380,13 +380,12 @@ def test_a_failure_under_a_former_name_blocks_until_the_check_passes_under_its_n
 
 def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with house_with_backlog(tmp_path) as house:
-        real = metadata_validity.tree_files
+        real = metadata_validity.bucket_groups
 
-        def doubled(store: Any, entries: Any) -> Any:
-            files = real(store, entries)
-            return [*files, *files]
+        def doubled(entries: Any) -> Any:
+            return [(*place, pa.concat_tables([files, files])) for *place, files in real(entries)]
 
-        monkeypatch.setattr(metadata_validity, "tree_files", doubled)
+        monkeypatch.setattr(metadata_validity, "bucket_groups", doubled)
         result = house.execute("both")
         assert not result.success
         passed, text = evaluations(result)["tree_is_valid"]

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lsm_core.metadata import TableStore, manifests, snapshots
-from lsm_core.read import Split, plan_scan, to_arrow
-from lsm_core.read import scan as scan_module
+from lsm_core.read import Split, plan_scan, raw_read, to_arrow
 from lsm_core.read.scan import read_split
 from lsm_core.storage import LocalFileIO
 from tests.support.data import golden_names, unpack_golden
@@ -46,9 +45,9 @@ def test_an_index_beside_its_file_spares_opening_it(tmp_path: Path, monkeypatch:
     store = open_table("index_external", tmp_path)
     whole = to_arrow(store, plan_scan(store))
     opened: list[str] = []
-    real = scan_module.open_append
+    real = raw_read.open_append
     monkeypatch.setattr(
-        scan_module,
+        raw_read,
         "open_append",
         lambda store, partition, bucket, file, **rest: (
             opened.append(file.file_name) or real(store, partition, bucket, file, **rest)
