@@ -28,6 +28,7 @@ from lsm_core.cli.app import run
 from lsm_core.errors import DredgeError, LockTimeout, MetastoreFailed
 from lsm_core.locks import Grant, LockSettings, held, table_lock
 from lsm_core.table.schema_change import SchemaChange
+from tests.support.clocks import replace_sleep
 from tests.support.hive_server import Cut, HiveProxy, HiveServer, hive_jars, start_hive_server
 from tests.support.peers import PYICEBERG, JavaPaimon, SparkConnector, missing, peer_module
 
@@ -594,7 +595,7 @@ def test_no_commit_is_lost_while_java_and_dredge_commit_at_once(locked: Catalog,
 def test_a_commit_without_an_answer_about_its_lock_publishes_nothing(
     locked: Catalog, server: HiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    monkeypatch.setattr("lsm_core.locks.hive_client.time.sleep", lambda seconds: None)
+    replace_sleep(monkeypatch, "lsm_core.locks.hive_client", lambda seconds: None)
     proxy = HiveProxy(server.port)
     try:
         seen = open_house(tmp_path, proxy.uri, **{"lock.enabled": "true"}).table("db.t")

@@ -42,6 +42,7 @@ from lsm_core.table.rest_metastore import RestPublisher
 from lsm_core.table.schema_change import SchemaChange
 from lsm_core.table.system import GLOBAL_TABLES, SYSTEM_TABLES
 from tests.interop.test_turns import KINDS, LANES, Java, Turns, live_a_life
+from tests.support.clocks import replace_sleep
 from tests.support.peers import JavaPaimon, PyPaimon, PyPaimonProcess
 from tests.support.rest_server import TOKEN, WAREHOUSE, Fault, FaultyProxy, RestServer, start_server
 
@@ -496,7 +497,7 @@ def test_wrong_addresses_warehouses_and_tokens(server: RestServer, monkeypatch: 
     monkeypatch.setenv("DREDGE_REST_TOKEN", "wrong")
     with pytest.raises(MetastoreFailed, match="does not accept the token"):
         open_house(server.url).list_databases()
-    monkeypatch.setattr("lsm_core.table.rest_client.time.sleep", lambda seconds: None)
+    replace_sleep(monkeypatch, "lsm_core.table.rest_client", lambda seconds: None)
     client = RestClient("http://127.0.0.1:9", WAREHOUSE)
     client._sleep = lambda seconds: None
     with pytest.raises(MetastoreFailed, match="cannot be reached"):

@@ -16,6 +16,7 @@ from lsm_core.spark.spark_write import WriteJob
 from lsm_core.spark.table_writer import TableWriter, TaskMessage
 from lsm_core.spark.write_folder import WriteFolder
 from tests.spark.tables import data_files, make_table, rows, same
+from tests.support.clocks import replace_sleep
 from tests.support.stores import live_files
 
 pytestmark = pytest.mark.spark
@@ -94,7 +95,7 @@ def test_a_failed_write_waits_for_those_that_are_still_at_it(tmp_path: Path, mon
         if len(naps) == 2:
             folder.forget("slow")
 
-    monkeypatch.setattr("lsm_core.spark.write_folder.time.sleep", nap)
+    replace_sleep(monkeypatch, "lsm_core.spark.write_folder", nap)
     for attempt in ("dead", "slow", "done", "answered"):
         folder.begin(attempt)
     folder.finish("done")

@@ -30,13 +30,14 @@ from lsm_core.table import rest_client
 from lsm_core.table.definition import as_definition, new_table_schema
 from lsm_core.table.rest_client import RestClient, ServerRefusal
 from lsm_core.table.rest_metastore import RestPublisher, change_objects
+from tests.support.clocks import replace_sleep
 from tests.support.rest_script import Answer, Script, open_house, table_answer
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """Yield a scripted server; waits between attempts take no time."""
-    monkeypatch.setattr(rest_client.time, "sleep", lambda seconds: None)
+    replace_sleep(monkeypatch, rest_client.__name__, lambda seconds: None)
     running = Script()
     running.answers()
     yield running
@@ -308,7 +309,7 @@ def test_a_token_that_no_header_can_have(script: Script, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("header", ["nan", "inf", "-1", "Fri, 31 Dec 1999 23:59:59 GMT"])
 def test_odd_times_to_wait(script: Script, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(rest_client.time, "sleep", waits.append)
+    replace_sleep(monkeypatch, rest_client.__name__, waits.append)
     script.answers(databases=(503, {"Retry-After": header}, b""))
     with pytest.raises(MetastoreFailed, match="503"):
         open_house(script).list_databases()
