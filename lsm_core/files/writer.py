@@ -350,7 +350,66 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 _LONG = np.iinfo(np.int64)
 
 
-class KeyValueFileWriter:
+class _FileWriter:
+    """Rolling writer of one (partition, bucket): what the writers of both kinds of tables share."""
+
+    _rolling: RollingWriter
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of rows in the schema of the files.
+
+        Raises:
+            InvalidData: a null in a NOT NULL column.
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.write(batch)
+
+    def flush(self) -> None:
+        """Write all rows so far, also if they are few for a row group.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.flush()
+
+    def splice(self, group: StoredGroup) -> None:
+        """Append a row group of another file without decoding it; with keys, they follow those of all rows so far.
+
+        Raises:
+            CorruptFile: the file of the row group is damaged.
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        self._rolling.splice(group)
+
+    @property
+    def spliced(self) -> Mapping[str, Sequence[CopiedBytes]]:
+        """Spliced ranges of each finished file, with the digests of the bytes in their sources."""
+        return self._rolling.spliced
+
+    @property
+    def size(self) -> int:
+        """Bytes of the current file; rows that are not encoded yet count with their decoded size."""
+        return self._rolling.size
+
+    @property
+    def group_rows(self) -> Sequence[int]:
+        """Rows of each row group written so far, over all files in writing order."""
+        return self._rolling.group_rows
+
+    def close(self) -> list[DataFileMeta]:
+        """Finish the last file, and return all files in writing order; an empty list if no row was written.
+
+        Raises:
+            StorageFull: the disk is full. After any error, every file of this writer is deleted.
+        """
+        return self._rolling.close()
+
+    def abort(self) -> None:
+        """Delete all files of this writer, closed ones too."""
+        self._rolling.abort()
+
+
+class KeyValueFileWriter(_FileWriter):
     """Rolling writer of one (partition, bucket, level) of a primary-key table.
 
     Batches have the columns of `kv_arrow_schema`. Keys ascend over all batches of the writer, and each key occurs once;
@@ -423,54 +482,6 @@ class KeyValueFileWriter:
         schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
         codecs = codec_numbers(store.options, compression_of(store.options, level), schema)
         return codecs, bool(_Describer(store, level, SOURCE_APPEND).delta)
-
-    def flush(self) -> None:
-        """Write all rows so far, also if they are few for a row group.
-
-        Raises:
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.flush()
-
-    def splice(self, group: StoredGroup) -> None:
-        """Append a row group of another file without decoding it; its keys follow those of all rows so far.
-
-        Raises:
-            CorruptFile: the file of the row group is damaged.
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.splice(group)
-
-    @property
-    def spliced(self) -> Mapping[str, Sequence[CopiedBytes]]:
-        """Spliced ranges of each finished file, with the digests of the bytes in their sources."""
-        return self._rolling.spliced
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of key-value rows.
-
-        Raises:
-            InvalidData: a null in a NOT NULL column.
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.write(batch)
-
-    @property
-    def group_rows(self) -> Sequence[int]:
-        """Rows of each row group written so far, over all files in writing order."""
-        return self._rolling.group_rows
-
-    def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in key order; an empty list if no row was written.
-
-        Raises:
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        return self._rolling.close()
-
-    def abort(self) -> None:
-        """Delete all files of this writer, closed ones too."""
-        self._rolling.abort()
 
 
 _CHANGELOG_OPTIONS: Final = {
@@ -587,7 +598,7 @@ class _Describer:
         return meta
 
 
-class AppendFileWriter:
+class AppendFileWriter(_FileWriter):
     """Rolling writer of one (partition, bucket) of an append table.
 
     If the files store the columns `_ROW_ID` and `_SEQUENCE_NUMBER` (row tracking), their metadata has the range of the
@@ -645,59 +656,6 @@ class AppendFileWriter:
     def codecs(store: TableStore) -> Callable[[Sequence[str]], Collection[int]]:
         """Return a function from the path of a leaf to the numbers of the codecs that this writer uses for it."""
         return codec_numbers(store.options, compression_of(store.options, 0), append_arrow_schema(store.schema))
-
-    def flush(self) -> None:
-        """Write all rows so far, also if they are few for a row group.
-
-        Raises:
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.flush()
-
-    def splice(self, group: StoredGroup) -> None:
-        """Append a row group of another file without decoding it.
-
-        Raises:
-            CorruptFile: the file of the row group is damaged.
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.splice(group)
-
-    @property
-    def spliced(self) -> Mapping[str, Sequence[CopiedBytes]]:
-        """Spliced ranges of each finished file, with the digests of the bytes in their sources."""
-        return self._rolling.spliced
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch of table columns.
-
-        Raises:
-            InvalidData: a null in a NOT NULL column.
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        self._rolling.write(batch)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the current file; rows that are not encoded yet count with their decoded size."""
-        return self._rolling.size
-
-    @property
-    def group_rows(self) -> Sequence[int]:
-        """Rows of each row group written so far, over all files in writing order."""
-        return self._rolling.group_rows
-
-    def close(self) -> list[DataFileMeta]:
-        """Finish the last file, and return all files in writing order; an empty list if no row was written.
-
-        Raises:
-            StorageFull: the disk is full. After any error, every file of this writer is deleted.
-        """
-        return self._rolling.close()
-
-    def abort(self) -> None:
-        """Delete all files of this writer, closed ones too."""
-        self._rolling.abort()
 
 
 def _schema_of_columns(schema: TableSchema, columns: Sequence[str]) -> TableSchema:

@@ -208,8 +208,7 @@ def encode(struct: Struct) -> bytes:
     before = 0
     for number in sorted(struct):
         kind, value = struct[number]
-        step = number - before
-        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + varint(number << 1)
+        out += field_header(number, before, kind)
         before = number
         if kind not in (TRUE, FALSE):
             out += _encode_value(kind, value)
@@ -220,6 +219,18 @@ def encode(struct: Struct) -> bytes:
 def list_head(count: int, kind: int) -> bytes:
     """Return the header of a list: the number of elements and their type."""
     return bytes([count << 4 | kind]) if count < _LONG_LIST else bytes([0xF0 | kind]) + varint(count)
+
+
+def field_header(number: int, before: int, kind: int) -> bytes:
+    """Return the bytes before the value of a field.
+
+    Args:
+        number: id of the field.
+        before: id of the previous field; 0 for the first one.
+        kind: type of the value.
+    """
+    step = number - before
+    return bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + varint(number << 1)
 
 
 def varint(value: int) -> bytes:

@@ -98,9 +98,7 @@ def join_fields(fields: Fields) -> bytes:
     before = 0
     for number in sorted(fields):
         kind, value = fields[number]
-        step = number - before
-        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + thrift.varint(number << 1)
-        out += value
+        out += thrift.field_header(number, before, kind) + value
         before = number
     out.append(thrift.STOP)
     return bytes(out)
