@@ -75,16 +75,16 @@ def find_spliced(store: TableStore, task: BucketTask, plan: TaskPlan, shapes: Sh
     ):
         return ()
     spliceable = _Spliceable(store, task, plan, shapes)
-    found = [
+    chosen = [
         group
         for runs in plan.rewrites
         if any(map(spliceable.may_have_groups, _files_of(runs)))
         for group in _Search(store, task, runs, plan.untouched, spliceable).run()
     ]
     if len(plan.rewrites) < 2:
-        return tuple(found)
-    rank = {row: at for at, row in enumerate(_sorted_rows(store, [group.low for group in found]))}
-    return tuple(sorted(found, key=lambda group: rank[group.low]))
+        return tuple(chosen)
+    rank = {row: at for at, row in enumerate(_sorted_rows(store, [group.low for group in chosen]))}
+    return tuple(sorted(chosen, key=lambda group: rank[group.low]))
 
 
 def beside_spliced(store: TableStore, spliced: Sequence[SplicedGroup], cuts: Sequence[bytes]) -> list[bytes]:

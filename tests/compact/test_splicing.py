@@ -31,6 +31,7 @@ from lsm_core.maintenance.actions.compact.unit_choice import bucket_task
 from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.storage import LocalFileIO
 from lsm_core.storage.faults import FaultyFileIO, InjectedFault
+from tests.compact.test_exact_keys import KINDS
 from tests.support.samples import examples, one_in
 from tests.support.stores import live_files
 
@@ -45,15 +46,6 @@ KEYS: dict[str, list[pa.Field]] = {
     "numbers": [pa.field("k", pa.int32(), nullable=False)],
     "texts": [pa.field("k", pa.string(), nullable=False)],
     "two columns": [pa.field("k", pa.int64(), nullable=False), pa.field("l", pa.string(), nullable=False)],
-}
-KINDS: dict[str, dict[str, str]] = {
-    "deduplicate": {},
-    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
-    "partial-update": {"merge-engine": "partial-update"},
-    "first-row": {"merge-engine": "first-row"},
-    "lookup": {"changelog-producer": "lookup"},
-    "full-compaction": {"changelog-producer": "full-compaction"},
-    "vectors": {"deletion-vectors.enabled": "true"},
 }
 VALUES = [
     pa.field("v", pa.int64()),
@@ -233,10 +225,10 @@ def test_over_many_generations_files_and_row_groups_stay_few(tmp_path: Path) -> 
     largest, files, spliced = max(groups_of(table)), len(top_files(table)), 0
     for generation in range(1, 9):
         new = {(generation * 577 + step * 701) % 2000 for step in range(3)}
-        gone = sorted(known)[generation * 31 : generation * 31 + 6]
+        deleted = sorted(known)[generation * 31 : generation * 31 + 6]
         table.write(rows(sorted(new), generation))
-        table.write(rows(gone, generation), row_kinds=["-D"] * len(gone))
-        known = (known | new) - set(gone)
+        table.write(rows(deleted, generation), row_kinds=["-D"] * len(deleted))
+        known = (known | new) - set(deleted)
         report = table.compact(full=True)
         spliced += report.groups_spliced
         groups = groups_of(table)
@@ -312,12 +304,12 @@ def test_a_key_inside_a_spliced_row_group_is_an_error(layered: Table) -> None:
     layered.write(rows([1501, 2001, 9999], 7))
     (task,) = untouched_parts(layered.store, task_of(layered))
     before, after = next(
-        (one, other)
-        for one, other in pairwise(task.spliced)
-        if (one.file_name, one.number + 2) == (other.file_name, other.number)
+        (before, after)
+        for before, after in pairwise(task.spliced)
+        if (before.file_name, before.number + 2) == (after.file_name, after.number)
     )
     met = replace(before, number=before.number + 1, low=before.high, high=after.low)
-    spliced = tuple(group for one in task.spliced for group in ((one, met) if one is before else (one,)))
+    spliced = tuple(group for copied in task.spliced for group in ((copied, met) if copied is before else (copied,)))
     with pytest.raises(VerificationFailed, match="meets a key"):
         list(run_tasks_locally(layered.store, [replace(task, spliced=spliced)], ReferenceJudge(), threads=1))
 
@@ -403,8 +395,8 @@ def test_any_life_says_what_it_says_without_splices(
         spliced += twins[0].compact(full=full).groups_spliced
         twins[1].compact(full=full)
         names = [field.name for field in KEYS[keys]]
-        one, other = (table.to_arrow().sort_by([(name, "ascending") for name in names]) for table in twins)
-        assert one.to_pylist().__repr__() == other.to_pylist().__repr__()
+        answer, twin = (table.to_arrow().sort_by([(name, "ascending") for name in names]) for table in twins)
+        assert answer.to_pylist().__repr__() == twin.to_pylist().__repr__()
         if kind in ("lookup", "full-compaction"):
             assert changes_of(twins[0]) == changes_of(twins[1])
         assert statistics_of(twins[0]) == statistics_of(twins[1])

@@ -178,8 +178,8 @@ def test_bounds_that_are_not_exact_are_not_used(tmp_path: Path, change: str) -> 
     new = join_fields(footer)
     path.write_bytes(data[: -8 - length] + new + len(new).to_bytes(4, "little") + b"PAR1")
     with GroupStatisticsReader(IO, open_groups(IO, str(path)), rows.schema) as reader:
-        found = reader.statistics(0).values["k"]
-    assert (found.minimum[0].as_py(), found.maximum[0].as_py()) == (5, 7)
+        bounds = reader.statistics(0).values["k"]
+    assert (bounds.minimum[0].as_py(), bounds.maximum[0].as_py()) == (5, 7)
 
 
 def test_a_part_without_bounds_makes_them_unknown() -> None:

@@ -264,8 +264,8 @@ def test_a_changed_field_is_refused(change: Callable[..., object], refusal: str 
     sink = io.BytesIO()
     table = pa.table({"k": pa.array(range(500)), "s": ["x"] * 500})
     pq.write_table(table, sink, write_page_index=True, use_dictionary=["s"])
-    found = changed_footer(sink.getvalue(), change)
-    assert found == refusal if refusal else isinstance(found, StoredGroups)
+    outcome = changed_footer(sink.getvalue(), change)
+    assert outcome == refusal if refusal else isinstance(outcome, StoredGroups)
 
 
 def test_row_groups_that_overlap_are_refused() -> None:

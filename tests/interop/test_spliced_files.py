@@ -87,10 +87,12 @@ def _check_by_duckdb(database: Any, path: str, expected: pa.Table) -> None:
     assert set(expected.column_names) <= set(names)
     for share in (0.0, 0.3, 0.9):
         bound = pc.quantile(expected["id"], share, interpolation="lower")[0].as_py()
-        wanted = sorted(expected.filter(pc.field("id") >= bound)["id"].to_pylist())
+        expected_ids = sorted(expected.filter(pc.field("id") >= bound)["id"].to_pylist())
         query = f"SELECT id FROM '{path}' WHERE id >= {bound} ORDER BY id"
-        assert [row[0] for row in database.sql(query).fetchall()] == wanted
-        assert sorted(pq.read_table(path, columns=["id"], filters=[("id", ">=", bound)])["id"].to_pylist()) == wanted
+        assert [row[0] for row in database.sql(query).fetchall()] == expected_ids
+        assert (
+            sorted(pq.read_table(path, columns=["id"], filters=[("id", ">=", bound)])["id"].to_pylist()) == expected_ids
+        )
     some = expected["id"][expected.num_rows // 2].as_py()
     assert database.sql(f"SELECT count(*) FROM '{path}' WHERE id = {some}").fetchall() == [
         (pc.sum(pc.equal(expected["id"], some)).as_py(),)

@@ -176,12 +176,12 @@ def test_ranks_count_the_smaller_values_of_the_sample(
 ) -> None:
     """Wherever the values are dense: many values in one cell of the table, or few."""
     words = np.sort(np.array(sample, np.uint64) >> np.uint64(shift))
-    asked = np.array([*values, *sample], np.uint64) >> np.uint64(shift)
-    valid = np.arange(len(asked)) % 5 != 3
-    ranks = Scale(nulls, words).ranks(asked, valid).tolist()
+    looked_up = np.array([*values, *sample], np.uint64) >> np.uint64(shift)
+    valid = np.arange(len(looked_up)) % 5 != 3
+    ranks = Scale(nulls, words).ranks(looked_up, valid).tolist()
     listed = words.tolist()
-    wanted = [sum(x < v for x in listed) for v in asked.tolist()]
-    assert ranks == [rank if ok else len(words) + 1 for rank, ok in zip(wanted, valid.tolist(), strict=True)]
+    expected = [sum(x < v for x in listed) for v in looked_up.tolist()]
+    assert ranks == [rank if ok else len(words) + 1 for rank, ok in zip(expected, valid.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize(("dimensions", "bits"), [(2, 5), (3, 3), (4, 2)])

@@ -141,9 +141,9 @@ def test_numbers_sort_stably_whether_or_not_they_fit_beside_their_places(values:
 @given(st.lists(st.binary(max_size=20) | st.sampled_from([b"", b"\0", b"a" * 17, b"a" * 16 + b"\0"]), max_size=20))
 def test_bounds_not_above_a_key_are_counted_whatever_their_lengths(values: list[bytes]) -> None:
     middle = len(values) // 2
-    bounds, asked = sorted(set(values[:middle])), values[middle:] + values[: middle // 2]
-    keys = ByteKeys.of(*text_parts(pa.array(asked, pa.binary())))
-    assert count_not_above(bounds, keys).tolist() == [sum(bound <= key for bound in bounds) for key in asked]
+    bounds, searched = sorted(set(values[:middle])), values[middle:] + values[: middle // 2]
+    keys = ByteKeys.of(*text_parts(pa.array(searched, pa.binary())))
+    assert count_not_above(bounds, keys).tolist() == [sum(bound <= key for bound in bounds) for key in searched]
 
 
 @pytest.mark.parametrize("bits", [0, 1, 16, 17, 33, 48, 64])
@@ -154,8 +154,8 @@ def test_large_batches_sort_stably_whatever_bits_differ(bits: int, distinct: int
         random.integers(0, 1 << 64, distinct, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(1, np.uint64)
     )
     values = random.choice(values, 5_000) ^ np.uint64(0xABCD << 40)
-    wanted = np.argsort(values, kind="stable")
-    assert (stable_order(values) == wanted).all()
+    expected = np.argsort(values, kind="stable")
+    assert (stable_order(values) == expected).all()
     tail = random.integers(0, 3, len(values)).astype(np.uint8)
     matrix = np.hstack([values.astype(">u8").view(np.uint8).reshape(-1, 8), tail[:, None]])
     keys = ByteKeys.of(matrix.reshape(-1), np.arange(len(values)) * 9, np.full(len(values), 9))

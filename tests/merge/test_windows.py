@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -250,12 +249,14 @@ def test_a_window_is_freed_before_its_output_is_used_and_output_batches_are_boun
 @pytest.mark.parametrize("seed", range(20))
 def test_a_helper_reads_inputs_on_its_thread_and_the_rows_are_the_same(seed: int) -> None:
     history = random_history(seed)
-    schema, readers = arrow_schema(history), set()
+    schema, readers, both_read = arrow_schema(history), set(), threading.Event()
 
     def recorded(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
         for batch in batches(rows, schema, 2):
             readers.add(threading.get_ident())
-            time.sleep(0.0002)  # both threads have inputs to read
+            if len(readers) == 2:
+                both_read.set()
+            both_read.wait(10)  # the other thread has inputs to read too
             yield batch
 
     def merge(helper: Executor | None) -> list[dict[str, object]]:
@@ -263,8 +264,12 @@ def test_a_helper_reads_inputs_on_its_thread_and_the_rows_are_the_same(seed: int
         out = merge_streams(inputs, Deduplicate(history.spec), key_spec=history.spec, helper=helper)
         return pa.Table.from_batches(out, schema=schema).to_pylist()
 
+    both_read.set()
     alone = merge(None)
     assert readers <= {threading.get_ident()}
+    readers.clear()
+    if sum(map(bool, history.inputs)) > 1:
+        both_read.clear()
     with ThreadPoolExecutor(1) as helper:
         assert merge(helper) == alone
     assert len(readers) == 2 or sum(map(bool, history.inputs)) < 2
@@ -273,10 +278,13 @@ def test_a_helper_reads_inputs_on_its_thread_and_the_rows_are_the_same(seed: int
 @pytest.mark.parametrize("broken", [0, 1, 2, 3])
 def test_an_error_of_either_thread_is_raised_when_no_thread_reads_any_more(broken: int) -> None:
     reading: list[int] = []
+    both_read = threading.Event()
 
     def rows(number: int) -> Iterator[pa.RecordBatch]:
         reading.append(number)
-        time.sleep(0.002)
+        if len(reading) == 2:
+            both_read.set()
+        both_read.wait(10)
         if number == broken:
             raise OSError(f"input {number}")
         reading.append(-number)
@@ -287,8 +295,7 @@ def test_an_error_of_either_thread_is_raised_when_no_thread_reads_any_more(broke
         with pytest.raises(OSError, match=f"input {broken}"):
             list(merge_streams(inputs, Deduplicate(KeySpec(("id",))), helper=helper))
         ended = list(reading)
-        time.sleep(0.005)
-        assert reading == ended
+    assert reading == ended  # the helper has ended
     assert sum(ended) == broken  # every input that was begun, except the broken one, was read to its end
 
 

@@ -61,10 +61,10 @@ def test_every_door_gives_the_rows_of_the_merge(
 ) -> None:
     table = layered(tmp_path, monkeypatch, KINDS[kind])
     assert explain_read(table, slots=2).tasks == 2
-    wanted = sorted_rows(table.copy({"dredge.read.exact-keys": "never"}).to_arrow())
-    assert wanted.num_rows == COUNT + 5
+    merged_rows = sorted_rows(table.copy({"dredge.read.exact-keys": "never"}).to_arrow())
+    assert merged_rows.num_rows == COUNT + 5
     java_rows = sorted((row["k"], row["v"]) for row in java("read", tmp_path, columns=["k", "v"])["rows"])
-    assert java_rows == list(zip(wanted["k"].to_pylist(), wanted["v"].to_pylist(), strict=True))
+    assert java_rows == list(zip(merged_rows["k"].to_pylist(), merged_rows["v"].to_pylist(), strict=True))
 
     place = {"warehouse": str(tmp_path), "table": "db.t"}
     source = spark.read.format("dredge").options(**place).load()
@@ -72,10 +72,10 @@ def test_every_door_gives_the_rows_of_the_merge(
     source.createOrReplaceTempView("cut_table")
     frames = {"data source": source, "read_table": read_table(spark, table)}
     for name, frame in frames.items():
-        assert sorted_rows(frame.toArrow()).equals(wanted), name
-        assert sorted(row.v for row in frame.select("v").collect()) == sorted(wanted["v"].to_pylist()), name
+        assert sorted_rows(frame.toArrow()).equals(merged_rows), name
+        assert sorted(row.v for row in frame.select("v").collect()) == sorted(merged_rows["v"].to_pylist()), name
         assert frame.limit(7).count() == 7
-    judge = spark.createDataFrame(wanted.select(["k", "v"]))
+    judge = spark.createDataFrame(merged_rows.select(["k", "v"]))
     for condition in CONDITIONS:
         expected = sorted(judge.where(condition).collect())
         assert expected or condition == CONDITIONS[3]
@@ -87,4 +87,4 @@ def test_every_door_gives_the_rows_of_the_merge(
     stream = spark.readStream.format("dredge").options(**place).option("scan.mode", "latest-full").load()
     sink = stream.writeStream.format("memory").queryName(f"cut_{kind}").trigger(availableNow=True)
     sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-    assert sorted_rows(spark.table(f"cut_{kind}").select(*FIELDS.names).toArrow()).equals(wanted)
+    assert sorted_rows(spark.table(f"cut_{kind}").select(*FIELDS.names).toArrow()).equals(merged_rows)

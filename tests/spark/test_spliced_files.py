@@ -22,9 +22,9 @@ def test_spark_reads_spliced_files(tmp_path: Path, spark: Any, writer: str, keye
     table, rows = spliced_table(tmp_path, WRITERS[writer], keyed=keyed)
     bound = pc.quantile(rows["id"], 0.7, interpolation="lower")[0].as_py()
     for expected, condition in ((rows, "true"), (rows.filter(pc.field("id") >= bound), f"id >= {bound}")):
-        wanted = canonical(expected, ALL_TYPES.names)
+        canonical_rows = canonical(expected, ALL_TYPES.names)
         ours = read_table(spark, table).where(condition).toArrow()
-        assert canonical(ours, ALL_TYPES.names) == wanted
+        assert canonical(ours, ALL_TYPES.names) == canonical_rows
         (path,) = paths_of(table)
         stored = spark.read.parquet(path).where(condition).select(*ALL_TYPES.names).toArrow()
-        assert canonical(stored.cast(pa.schema(ALL_TYPES)), ALL_TYPES.names) == wanted
+        assert canonical(stored.cast(pa.schema(ALL_TYPES)), ALL_TYPES.names) == canonical_rows
