@@ -22,7 +22,7 @@ from lsm_core.maintenance.verify import ReferenceJudge
 from lsm_core.metadata import indexes, snapshots
 from lsm_core.types import RowKind
 from tests.support import stores
-from tests.support.samples import one_in
+from tests.support.samples import examples, one_in
 
 UNIT = 1_000_003
 COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -245,7 +245,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(steps=STEPS, wide=st.booleans())
 def test_any_history_reads_as_a_dictionary_would(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], wide: bool

@@ -23,7 +23,6 @@ from tests.faults.outcomes import Copies
 from tests.faults.victims import SCHEMA, Nursery, rows
 
 SEED = int(os.environ.get("DREDGE_KILL_SEED", "20261122"))
-KILLS = 8
 OPTIONS = {"bucket": "1", "write-only": "true", "dredge.compaction.piece-size": "1 kb"}
 
 
@@ -153,7 +152,8 @@ def nursery() -> Iterator[Nursery]:
         yield running
 
 
-def test_a_kill_between_pieces_changes_nothing(tmp_path: Path, nursery: Nursery) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(8, marks=pytest.mark.soak)])
+def test_a_kill_between_pieces_changes_nothing(tmp_path: Path, nursery: Nursery, kills: int) -> None:
     chance = random.Random(SEED)
     table = lone_bucket(tmp_path / "master", 600)
     found, inputs = answer(tmp_path / "master"), files_of(table)
@@ -162,7 +162,7 @@ def test_a_kill_between_pieces_changes_nothing(tmp_path: Path, nursery: Nursery)
     lines = len((tmp_path / "whole.trace").read_text().splitlines())
     assert len(files_of(Catalog(str(tmp_path / "whole")).table("db.t")) - inputs) == 3
     killed = 0
-    for number in range(3 * KILLS):
+    for number in range(3 * kills):
         line = chance.randrange(2, lines - 1)
         warehouse = tmp_path / f"w{number}"
         shutil.copytree(tmp_path / "master", warehouse)
@@ -174,9 +174,9 @@ def test_a_kill_between_pieces_changes_nothing(tmp_path: Path, nursery: Nursery)
         assert nursery.run("pieces", warehouse, tmp_path / "retry.trace", number=0) == "ended", place
         assert answer(warehouse).equals(found), place
         shutil.rmtree(warehouse)
-        if killed == KILLS:
+        if killed == kills:
             break
-    assert killed == KILLS
+    assert killed == kills
 
 
 def test_a_clock_that_goes_backwards_is_harmless(tmp_path: Path) -> None:

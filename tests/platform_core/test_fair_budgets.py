@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dredge.platform_core.policies import Decision, DecisionOutcome, Reason
 from dredge.platform_core.policies.budgets import Budget
 from dredge.platform_core.policies.decisions import MINUTE_MS, Backlog, decide_in_order
+from tests.support.samples import examples
 
 STALLED_MINUTES = 12 * 60
 RUN_MINUTES = 10
@@ -119,7 +120,7 @@ def warehouses(draw: st.DrawFn) -> Warehouse:
     return Warehouse(tables, limit, draw(st.integers(1, 4)), draw(st.integers(1, 4)))
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(25), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(warehouses())
 def test_every_due_table_gets_its_turn_with_any_budget(warehouse: Warehouse) -> None:
     """Work waits until it precedes continuous emergencies, then at most for one run of each other table and again."""

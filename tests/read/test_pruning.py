@@ -26,6 +26,7 @@ from lsm_core.read import parse_filter, plan_scan, to_arrow
 from lsm_core.read.prune import keeps_order
 from lsm_core.types import parse
 from tests.metadata import tables as metadata_tables
+from tests.support.samples import examples
 from tests.support.stores import full_tasks, make_store, read, unit_task, write
 
 POOLS: dict[str, list[Any]] = {
@@ -155,7 +156,7 @@ def as_counter(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
-@settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_pruned_reads_are_the_filtered_whole(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Random tables with random histories of writes, compactions and schema changes; random filters."""

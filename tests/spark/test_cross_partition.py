@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,8 +20,8 @@ from lsm_core.read import read_split
 from lsm_core.spark import write_table
 from lsm_core.spark.spark_write import WriteJob
 from lsm_core.spark.write_folder import WriteFolder
+from tests.spark.conftest import Java
 from tests.spark.tables import make_table
-from tests.support.peers import JavaPaimon, missing, peer_module
 from tests.support.samples import one_in
 
 pytestmark = pytest.mark.spark
@@ -256,29 +255,22 @@ def test_staged_rows_come_back_and_those_of_a_dead_driver_go(tmp_path: Path) -> 
 
 
 @pytest.mark.paimon_java
-def test_java_goes_on_where_spark_wrote(spark: Any, tmp_path: Path) -> None:
+def test_java_goes_on_where_spark_wrote(spark: Any, tmp_path: Path, java: Java) -> None:
     random = Random(7)
     table = table_of(tmp_path, engine="partial-update")
-    try:
-        java = JavaPaimon()
-    except peer_module().PeerMissing as error:
-        missing(f"Java Paimon: {error}")
-    ask = partial(java.call, warehouse=str(tmp_path), table="db.t")
     homes: dict[int, str] = {}
     values: dict[int, int] = {}
-    try:
-        for writer in ("java", "write_table", "java", "save"):
-            rows = drawn(random, 30)
-            for p, k, v in rows:
-                homes.setdefault(k, p)
-                values[k] = v
-            if writer == "java":
-                ask("write", rows=[{"p": p, "k": k, "v": v} for p, k, v in rows], compact="none")
-            elif writer == "write_table":
-                write_table(frame_of(spark, rows), table)
-            else:
-                saved(frame_of(spark, rows), table)
-            expected = sorted((homes[k], k, v) for k, v in values.items())
-            assert sorted((r["p"], r["k"], r["v"]) for r in ask("read")["rows"]) == expected == rows_of(table)
-    finally:
-        java.close()
+    for writer in ("java", "write_table", "java", "save"):
+        rows = drawn(random, 30)
+        for p, k, v in rows:
+            homes.setdefault(k, p)
+            values[k] = v
+        if writer == "java":
+            java("write", tmp_path, rows=[{"p": p, "k": k, "v": v} for p, k, v in rows], compact="none")
+        elif writer == "write_table":
+            write_table(frame_of(spark, rows), table)
+        else:
+            saved(frame_of(spark, rows), table)
+        expected = sorted((homes[k], k, v) for k, v in values.items())
+        read = java("read", tmp_path)["rows"]
+        assert sorted((row["p"], row["k"], row["v"]) for row in read) == expected == rows_of(table)
