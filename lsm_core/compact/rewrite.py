@@ -289,7 +289,8 @@ def rewrite(
         task: the task.
         files: files to rewrite.
         shapes: cache of the key ranges of files.
-        pipelined: merge and encode on two threads, and decode the files on a third one.
+        pipelined: merge and encode on two threads, decode the files on a third one, and copy spliced row groups on a
+            fourth one.
         witness: receives every input row to verify the result (V2); None to skip this verification.
         within: range of keys to rewrite; None for all.
         share: number of rewrites that share one merge budget.
@@ -314,6 +315,7 @@ def rewrite(
         else ChangelogProducer(store, task, files, rules, shapes, living, witness, deletions) as producer,
     ):
         helper = helpers.enter_context(ThreadPoolExecutor(1, "dredge-decode")) if pipelined else None
+        copier = helpers.enter_context(ThreadPoolExecutor(1, "dredge-splice")) if pipelined and splices.groups else None
         opener = splices.open_rest if splices.groups else None if within is None else within.open
         merge = _bucket_merge(store, task, opener, share, producer, record_input, deletions, helper)
         writer = KeyValueFileWriter(
@@ -324,6 +326,7 @@ def rewrite(
             level=task.output_level,
             file_source=SOURCE_COMPACT,
             splices=bool(splices.groups),
+            copier=copier,
         )
         digests = OutputDigest(store, task, task.output_level)
         try:

@@ -125,11 +125,6 @@ class RowGroupCopier:
         return sum(group.rows for group in self._groups)
 
     @property
-    def is_full(self) -> bool:
-        """Whether the file has the most row groups, so that no further one can be copied."""
-        return len(self._groups) >= MOST_GROUPS
-
-    @property
     def copied(self) -> Sequence[CopiedBytes]:
         """Ranges written so far, with digests (:func:`require_copied`)."""
         return self._copied

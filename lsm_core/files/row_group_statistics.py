@@ -26,7 +26,7 @@ from lsm_core.types.arrow import refit_table
 _EXACT_WRITERS: Final = (b"parquet-cpp-arrow ", b"parquet-mr ")
 """Writers whose bounds are values of the column, unless the footer says otherwise."""
 _HIGH_EXACT, _LOW_EXACT = 7, 8
-_BATCH_ROWS: Final = 16_384
+_BATCH_ROWS: Final = 65_536
 
 
 @dataclass(frozen=True)

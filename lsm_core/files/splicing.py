@@ -7,9 +7,11 @@ their own, and then copied to the output like row groups of other files.
 from __future__ import annotations
 
 import io
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,7 +21,7 @@ from lsm_core.files.formats import FileSink, open_sink
 from lsm_core.files.formats.guard import create_output, disk_full_errors, open_checked, quietly_abort, quietly_close
 from lsm_core.files.formats.parquet import EXTENSION
 from lsm_core.files.formats.parquet_footer import group_bounds
-from lsm_core.files.row_group_copier import CopiedBytes, RowGroupCopier
+from lsm_core.files.row_group_copier import MOST_GROUPS, CopiedBytes, RowGroupCopier
 from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import StoredGroups, read_groups
 from lsm_core.format.schema import SEQUENCE_NUMBER
@@ -27,6 +29,9 @@ from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
 
+_MOST_WAITING: Final = 64
+_MOST_ENCODED: Final = 2
+"""Largest number of row groups that wait to be copied to the output, and of those that are encoded rows in memory."""
 OpenPart = Callable[[FileIO, str, pa.Table], FileSink]
 """Function that creates a Parquet file; its arguments are file system, path and first rows."""
 
@@ -133,10 +138,14 @@ def part_opener(options: TableOptions, level: int, dictionary: tuple[str, ...], 
 class SplicingSink:
     """Parquet file that is being written, from rows and from row groups of other files.
 
-    The sink never overwrites a file. The file is complete only after :meth:`close` has returned.
+    The sink never overwrites a file. The file is complete only after :meth:`close` has returned. With a ``copier``
+    thread, row groups are copied to the output while the caller encodes the next ones; their errors are raised by a
+    later call.
     """
 
-    def __init__(self, file_io: FileIO, path: str, schema: pa.Schema, open_part: OpenPart) -> None:
+    def __init__(
+        self, file_io: FileIO, path: str, schema: pa.Schema, open_part: OpenPart, copier: Executor | None = None
+    ) -> None:
         """Create the file ``path``.
 
         Args:
@@ -144,9 +153,16 @@ class SplicingSink:
             path: path of the file.
             schema: schema of the file.
             open_part: function that creates a file of the same settings.
+            copier: executor of one thread; None to copy in the calling thread.
         """
         self.path = path
         self.rows = 0
+        self.position = 0
+        """Bytes of the pages of all row groups so far, also of those that wait to be copied."""
+        self._groups = 0
+        self._thread = copier
+        self._waiting: deque[tuple[Future[None], bool]] = deque()
+        """Row groups that wait for the copier, with whether they are in memory."""
         self._file_io, self._schema, self._open_part = file_io, plain_schema(schema), open_part
         self._statistics: GroupStatistics | None = None
         self._reader: GroupStatisticsReader | None = None
@@ -158,14 +174,9 @@ class SplicingSink:
             self._copier = RowGroupCopier(self._output, path)
 
     @property
-    def position(self) -> int:
-        """Bytes written so far."""
-        return self._copier.position
-
-    @property
     def is_full(self) -> bool:
         """Whether the file has the most row groups, so that no further one can be added."""
-        return self._copier.is_full
+        return self._groups >= MOST_GROUPS
 
     def write(self, rows: pa.Table) -> None:
         """Append ``rows`` as one row group.
@@ -174,8 +185,12 @@ class SplicingSink:
             StorageFull: the disk is full.
         """
         source, groups, statistics = encoded_groups(self._open_part, self.path, rows)
-        self._copier.copy(source, groups, [0])
-        self._add(statistics)
+
+        def copy() -> None:
+            self._copier.copy(source, groups, [0])
+            self._add(statistics)
+
+        self._append(copy, statistics.rows, groups.pages[0].size, in_memory=True)
 
     def splice(self, group: StoredGroup) -> None:
         """Append a row group of another file.
@@ -188,15 +203,34 @@ class SplicingSink:
             UnsupportedFeature: the file has another layout than this one.
         """
         groups, number = group.groups, group.number
-        known = len(self._copier.copied)
-        source, reader = self._open_input(groups)
-        self._copier.copy(source, groups, [number])
-        self.spliced += self._copier.copied[known:]
-        self._add(reader.statistics(number))
+
+        def copy() -> None:
+            known = len(self._copier.copied)
+            source, reader = self._open_input(groups)
+            self._copier.copy(source, groups, [number])
+            self.spliced += self._copier.copied[known:]
+            self._add(reader.statistics(number))
+
+        self._append(copy, group.rows, group.size, in_memory=False)
+
+    def _append(self, copy: Callable[[], None], rows: int, size: int, *, in_memory: bool) -> None:
+        """Copy a row group of ``rows`` rows and ``size`` bytes now, or after those that wait for the copier."""
+        self.rows += rows
+        self.position += size
+        self._groups += 1
+        if self._thread is None:
+            copy()
+            return
+        while self._waiting and (
+            self._waiting[0][0].done()
+            or len(self._waiting) >= _MOST_WAITING
+            or (in_memory and sum(encoded for _, encoded in self._waiting) >= _MOST_ENCODED)
+        ):
+            self._waiting.popleft()[0].result()
+        self._waiting.append((self._thread.submit(copy), in_memory))
 
     def _add(self, statistics: GroupStatistics) -> None:
         self._statistics = statistics if self._statistics is None else merge_statistics([self._statistics, statistics])
-        self.rows += statistics.rows
 
     def _open_input(self, groups: StoredGroups) -> tuple[Any, GroupStatisticsReader]:
         if self._reader is None or groups.path != self._input_path:
@@ -215,14 +249,17 @@ class SplicingSink:
 
     def close(self) -> tuple[int, ColumnValues]:
         """Finish the file; return its exact size in bytes and the bounds and null counts of its columns."""
+        while self._waiting:
+            self._waiting.popleft()[0].result()
         self._close_input()
         with disk_full_errors(self.path):
             self._copier.close()
             self._output.close()
-        return self.position, {} if self._statistics is None else self._statistics.values
+        return self._copier.position, {} if self._statistics is None else self._statistics.values
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""
+        wait([copied for copied, _ in self._waiting])
         self._close_input()
         quietly_abort(self._output)
 

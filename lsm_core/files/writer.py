@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final, Protocol, Self
 
@@ -102,8 +103,10 @@ class RollingWriter:
         rolls: bool = True,
         indexed: bool = True,
         splices: bool = False,
+        copier: Executor | None = None,
     ) -> None:
         self._store = store
+        self._copier = copier
         self._partition, self._bucket = partition, bucket
         self._schema = schema
         self._describer = describer
@@ -315,7 +318,7 @@ class RollingWriter:
 
     def _open_splicing(self, path: str) -> SplicingSink:
         part = part_opener(self._store.options, self._level, self._describer.dictionary, self._describer.delta)
-        return SplicingSink(self._store.file_io, path, self._schema, part)
+        return SplicingSink(self._store.file_io, path, self._schema, part, self._copier)
 
     def _close_file(self) -> None:
         if self._sink is None:
@@ -443,6 +446,7 @@ class KeyValueFileWriter(_FileWriter):
         file_source: int,
         *,
         splices: bool = False,
+        copier: Executor | None = None,
     ) -> None:
         """Prepare the writer; the first file is created with the first rows.
 
@@ -454,12 +458,15 @@ class KeyValueFileWriter(_FileWriter):
             level: level of the files.
             file_source: 0 for append, 1 for compact.
             splices: whether :meth:`splice` is called.
+            copier: executor of one thread that copies spliced row groups; None to copy them in the calling thread.
         """
         self.total_buckets = total_buckets
         describer = _Describer(store, level, file_source)
         schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
         target = store.options.target_file_size(has_primary_key=True)
-        self._rolling = RollingWriter(store, partition, bucket, schema, describer, target, level, splices=splices)
+        self._rolling = RollingWriter(
+            store, partition, bucket, schema, describer, target, level, splices=splices, copier=copier
+        )
 
     @staticmethod
     def part_opener(store: TableStore, level: int) -> tuple[OpenPart, pa.Schema]:

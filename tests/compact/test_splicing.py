@@ -22,7 +22,7 @@ from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask, run_tasks_locally
 from lsm_core.compact.pieces import cut_task, untouched_parts
 from lsm_core.errors import DredgeError, VerificationFailed
-from lsm_core.files import KeyValueFileWriter, open_kv, row_group_copier
+from lsm_core.files import KeyValueFileWriter, open_kv, row_group_copier, splicing
 from lsm_core.files.row_group_copier import RowGroupCopier
 from lsm_core.files.row_groups import open_groups
 from lsm_core.files.splicing import StoredGroup
@@ -196,7 +196,8 @@ def test_row_groups_whose_footer_states_a_smaller_key_range_are_not_spliced(laye
 
 
 def test_a_file_is_closed_before_it_has_too_many_row_groups(layered: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_group_copier, "MOST_GROUPS", 7)
+    for module in (row_group_copier, splicing):
+        monkeypatch.setattr(module, "MOST_GROUPS", 7)
     layered.write(rows([1501, 9999], 7))
     assert layered.compact(full=True).groups_spliced > 14
     place = Path(layered.store.root) / "bucket-0"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.parquet import ParquetSink
 from lsm_core.files.formats.thrift_fields import join_fields, join_structs, split_struct, split_structs
+from lsm_core.files.row_group_copier import RowGroupCopier
 from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import CHUNK_META, GROUP_COLUMNS, GROUPS, STATISTICS, open_groups
 from lsm_core.files.splicing import SplicingSink, StoredGroup
@@ -66,6 +69,16 @@ def plain(values: Any) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def copier() -> Iterator[Executor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+def open_part(file_io: Any, path: str, rows: pa.Table) -> ParquetSink:
+    return ParquetSink(file_io, path, rows, codec="zstd", level=1)
+
+
 def write(path: Path, groups: list[pa.Table], **options: Any) -> Any:
     sink = ParquetSink(IO, str(path), groups[0], codec="zstd", level=1, **options)
     for rows in groups:
@@ -110,9 +123,10 @@ def test_merged_statistics_are_those_of_the_writer(
     seed=st.integers(0, 1 << 20),
     parts=st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=4),
     wide=st.booleans(),
+    threaded=st.booleans(),
 )
 def test_a_file_of_new_and_spliced_row_groups_has_the_statistics_of_its_rows(
-    tmp_path: Path, seed: int, parts: list[tuple[int, bool]], wide: bool
+    tmp_path: Path, copier: Executor, seed: int, parts: list[tuple[int, bool]], wide: bool, threaded: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     groups = [table(rng, size) for size, _ in parts]
@@ -124,11 +138,7 @@ def test_a_file_of_new_and_spliced_row_groups_has_the_statistics_of_its_rows(
     write(tmp_path / "source", groups)
     expected = write(tmp_path / "expected", groups)
     stored = open_groups(IO, str(tmp_path / "source"))
-
-    def open_part(file_io: Any, path: str, rows: pa.Table) -> ParquetSink:
-        return ParquetSink(file_io, path, rows, codec="zstd", level=1)
-
-    sink = SplicingSink(IO, str(tmp_path / "spliced"), groups[0].schema, open_part)
+    sink = SplicingSink(IO, str(tmp_path / "spliced"), groups[0].schema, open_part, copier=copier if threaded else None)
     for number, (rows, (_, is_new)) in enumerate(zip(groups, parts, strict=True)):
         if is_new:
             sink.write(rows)
@@ -140,6 +150,29 @@ def test_a_file_of_new_and_spliced_row_groups_has_the_statistics_of_its_rows(
     assert sink.rows == sum(size for size, _ in parts)
     read = [pq.read_table(tmp_path / name) for name in ("spliced", "expected")]
     assert read[0].drop_columns(["float", "double"]).equals(read[1].drop_columns(["float", "double"]))
+
+
+def test_a_row_group_that_cannot_be_copied_fails_the_file(
+    tmp_path: Path, copier: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"k": [1, 2, 3]})
+    sink = SplicingSink(IO, str(tmp_path / "spliced"), rows.schema, open_part, copier=copier)
+    sink.write(rows)
+    copies = iter([None, OSError("disk")])
+
+    def fail(*_: object) -> None:
+        error = next(copies, None)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(RowGroupCopier, "copy", fail)
+    sink.write(rows)
+    with pytest.raises(OSError, match="disk"):
+        for _ in range(4):
+            sink.write(rows)
+        sink.close()
+    sink.discard()
+    assert not list(tmp_path.iterdir())
 
 
 def test_wide_values_have_null_counts_only(tmp_path: Path) -> None:
