@@ -233,7 +233,7 @@ def cost_metadata(
     """
     measured = {name: numbers[name] for name in ("bytes_in", "bytes_out", "seconds") if name in numbers}
     units = {
-        "bytes_in": (size_text(predicted.bytes_in), "read"),
+        "bytes_in": (f"at most {size_text(predicted.bytes_in)}", "read"),
         "bytes_out": (f"at most {size_text(predicted.bytes_out)}", "written"),
         "seconds": (f"{predicted.seconds:.1f} s on one core", "taken"),
     }

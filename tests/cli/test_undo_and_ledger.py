@@ -6,6 +6,7 @@ import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lsm_core import Catalog
@@ -40,6 +41,19 @@ def test_a_compaction_is_found_in_the_ledger_and_undone(shell: Shell) -> None:
     damaged = shell("ledger", "db.t")
     assert damaged.code == 0 and "unreadable" in damaged.out and "9999999999999-compact-00000000.jsonl" in damaged.out
     assert shell("ledger", "db.t", "x").code == 1
+
+
+def test_plans_and_ledger_name_files_that_are_kept(shell: Shell) -> None:
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    options = {"bucket": "1", "write-only": "true", "dredge.compaction.exact-keys": "always"}
+    table = Catalog(shell.place).create_table("db.kept", columns, primary_keys=["k"], options=options)
+    for keys in ([5, 6], [1, 9]):
+        table.write({"k": keys})
+    bound = "files in whose key range no other file has a key are kept: the estimate is an upper bound"
+    assert bound in shell("plan", "db.kept", "--full").out
+    assert bound not in shell("plan", "db.kept", "--full", "--set", "dredge.compaction.exact-keys=never").out
+    assert shell("compact", "db.kept", "--full").code == 0
+    assert "2 files out, 1 files kept, 2 rows in" in shell("ledger", "db.kept").out
 
 
 def test_maintain_keeps_what_the_policy_file_says(

@@ -191,6 +191,8 @@ def test_small_files_of_append_tables_are_packed_once(tmp_path: Path) -> None:
     assert (report.files_in, report.files_out, report.rows_out) == (6, 1, 60)
     assert content(table) == before
     assert not table.plan_maintenance("compact").items
+    (item,) = table.plan_maintenance("compact", full=True).items
+    assert item.reason == "3 small files; full compaction asked for -> 1 bin"
     full = table.compact(full=True)
     assert (full.files_in, full.files_out) == (3, 1)
     assert content(table) == before

@@ -276,9 +276,14 @@ def test_what_costs_most_is_named_first_even_below_half_of_its_limit() -> None:
 
 def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None:
     def run(
-        predicted: float | None, seconds: float, action: str = "compact", outcome: str = "done", size: int = 10
+        predicted: float | None,
+        seconds: float,
+        action: str = "compact",
+        outcome: str = "done",
+        size: int = 10,
+        **kept: int,
     ) -> LedgerEntry:
-        report = {"bytes_in": size, "bytes_out": size // 2}
+        report = {"bytes_in": size, "bytes_out": size // 2, **kept}
         return LedgerEntry("r", action, "t", 1, outcome, seconds=seconds, predicted_seconds=predicted, report=report)
 
     assert calibrate([]) == Calibration(0, 1.0, 1.0)
@@ -286,7 +291,8 @@ def test_forecasts_are_calibrated_by_the_median_of_the_tables_own_runs() -> None
     found = calibrate([*records, run(1.0, 9.0, outcome="failed"), run(1.0, 9.0, size=0)])
     assert found == Calibration(3, 3.0, 0.5)
     assert found.predicted_seconds(1.5) == 4.5
-    assert found.text() == "3 runs took 3.00 times the forecast for one core, and wrote 50% of the bytes read"
+    assert found.text() == "3 runs took 3.00 times the forecast for one core, and left 50% of the bytes"
+    assert calibrate([run(1.0, 2.0, bytes_kept=90)]).bytes_out == 0.95, "kept files are part of a plan's bytes"
 
 
 def _marked(tmp_path: Path, buckets: int = 0) -> Table:

@@ -177,7 +177,7 @@ def test_prediction_stands_beside_measurement_and_sizes_have_units() -> None:
         {"bytes_in": 2000, "bytes_out": 900, "seconds": 0.5, "x": 1},
     )
     assert metadata["prediction and measurement"].value == (
-        "2.0 KiB predicted, 2.0 KiB read; at most 1.0 KiB predicted, 900 B written; 1.3 s on one core predicted, 0.5 s taken"
+        "at most 2.0 KiB predicted, 2.0 KiB read; at most 1.0 KiB predicted, 900 B written; 1.3 s on one core predicted, 0.5 s taken"
     )
     assert (metadata["predicted bytes in"].value, metadata["predicted_seconds"].value) == (2048, 1.26)
     assert cost_metadata(PlanEstimate(), {"expired": "1, 2"}) == {}

@@ -70,6 +70,8 @@ def _summary(entry: LedgerEntry) -> str:
     shown = {
         "files_in": "files in",
         "files_out": "files out",
+        "files_kept": "files kept",
+        "groups_spliced": "row groups copied",
         "rows_in": "rows in",
         "rows_out": "rows out",
         "files_recorded": "files into the trash",

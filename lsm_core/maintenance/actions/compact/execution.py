@@ -17,6 +17,7 @@ import pyarrow as pa
 from lsm_core.commit import CommitMessage, Committer, abort, discard_on_failure
 from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
+from lsm_core.compact.exact_keys import NEVER
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
 from lsm_core.format.manifest import DataFileMeta, EntryFiles, is_blob_file, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
@@ -634,6 +635,10 @@ def _report(
 
 def _remarks(plan: MaintenancePlan) -> list[str]:
     lines = [f"verification before publishing: {plan.options.get('dredge.verification', 'full')}"]
+    if plan.options.get("dredge.compaction.exact-keys") != NEVER and any(
+        item.output_level and len(item.inputs) > 1 and not item.by_file for item in plan.items_of(CompactItem)
+    ):
+        lines.append("files in whose key range no other file has a key are kept: the estimate is an upper bound")
     if plan.items_of(AssignItem):
         lines.append("the buckets to compact are chosen again once the rows have their buckets")
     return lines

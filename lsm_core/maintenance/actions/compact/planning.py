@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,7 +62,8 @@ class Calibration:
     Attributes:
         runs: number of compared runs; if 0, predictions are not corrected.
         seconds: median of measured seconds divided by predicted seconds.
-        bytes_out: median of bytes written divided by bytes read; plans assume 1.
+        bytes_out: median of the size of a run's files afterwards divided by their size before; plans assume 1. Files
+            that the run kept count in both, because plans count them too.
     """
 
     runs: int = 0
@@ -80,7 +81,7 @@ class Calibration:
         noun = "run" if self.runs == 1 else "runs"
         return (
             f"{self.runs} {noun} took {self.seconds:.2f} times the forecast for one core, "
-            f"and wrote {self.bytes_out:.0%} of the bytes read"
+            f"and left {self.bytes_out:.0%} of the bytes"
         )
 
 
@@ -100,11 +101,13 @@ def calibrate(entries: Iterable[LedgerEntry]) -> Calibration:
             continue  # upgrades alone take too little time to compare
         if entry.predicted_seconds and entry.seconds is not None:
             seconds.append(entry.seconds / entry.predicted_seconds)
-            sizes.append(written / read if _is_amount(written) else 1.0)
+            size = entry.report.get("bytes_kept")
+            kept = size if _is_amount(size) else 0
+            sizes.append((written + kept) / (read + kept) if _is_amount(written) else 1.0)
     return Calibration(len(seconds), median(seconds), median(sizes)) if seconds else Calibration()
 
 
-def _is_amount(value: object) -> bool:
+def _is_amount(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -178,8 +178,8 @@ def why_packed(files: int, bins: int, least: int, full: bool, deleted: int = 0) 
     if deleted:
         counted = f"{files} file{'s' if files != 1 else ''} with {deleted} deleted rows"
         return f"{counted} -> {bins} bin{'s' if bins != 1 else ''}"
-    rule = "full compaction asked for" if full else f">= {least}"
-    return f"{files} small files {rule} -> {bins} bin{'s' if bins != 1 else ''}"
+    rule = "; full compaction asked for" if full else f" >= {least}"
+    return f"{files} small files{rule} -> {bins} bin{'s' if bins != 1 else ''}"
 
 
 def why_not_joined(files: Sequence[DataFile], largest: int, least: int) -> str:
