@@ -18,6 +18,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Final, overload
 
 import fastavro
@@ -33,6 +34,7 @@ from lsm_core.format.avro import (
     Record,
     arrow_schema,
     encode_columns,
+    read_joined,
     read_records,
     read_table,
     record_of,
@@ -582,6 +584,27 @@ def decode_manifest(data: bytes, path: str, rows: int | None = None) -> pa.Table
         UnsupportedFeature: the serializer version is unknown.
     """
     return from_avro_table(read_table(data, path, rows), path)
+
+
+def decode_manifests(files: Sequence[tuple[bytes, str, int]]) -> list[pa.Table]:
+    """Return the entries of each of several small manifests, which are decoded together (:func:`read_joined`).
+
+    Args:
+        files: content, path and expected number of entries of each manifest.
+
+    Raises:
+        CorruptFile: a manifest is damaged, or has another number of entries; the message names its path.
+        UnsupportedFeature: the serializer version of a manifest is unknown.
+    """
+    table = read_joined(files) if len(files) > 1 else None
+    try:
+        entries = None if table is None else from_avro_table(table)
+    except (CorruptFile, UnsupportedFeature):
+        entries = None
+    if entries is None:  # one by one: an error then names the manifest
+        return [decode_manifest(*file) for file in files]
+    ends = list(accumulate(rows for *_, rows in files))
+    return [entries.slice(start, end - start) for start, end in pairwise([0, *ends])]
 
 
 def from_avro_table(table: pa.Table, path: str = "") -> pa.Table:

@@ -183,11 +183,12 @@ class Buffer:
             if behind or not (climbing or keys.ascending()):
                 raise UnsortedInput(self.index, self.name)
             self._last = keys.scalar(len(keys) - 1)
+            batch_bytes = batch.nbytes  # Arrow computes it column by column at each access
             self._most_rows = max(self._most_rows, len(keys))
-            self._most_bytes = max(self._most_bytes, batch.nbytes)
+            self._most_bytes = max(self._most_bytes, batch_bytes)
             self.rows += len(keys)
-            self.held += batch.nbytes
-            self.pieces.append(Piece(batch, keys, level, age, batch.nbytes / len(keys), climbing))
+            self.held += batch_bytes
+            self.pieces.append(Piece(batch, keys, level, age, batch_bytes / len(keys), climbing))
 
     def _full(self, at_least: int | None) -> bool:
         if at_least is not None or self.rows == 0:

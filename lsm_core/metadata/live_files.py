@@ -187,7 +187,9 @@ class Search:
         """
         entries = manifests.keep_rows(entries.select(self.columns), self.partitions, self.buckets, None)
         matches = pc.is_in(entries.column("file_name"), arrow_array(self.names, pa.string()))
-        return entries.filter(pc.or_(matches, pc.greater(entries.column("level"), 0)) if self.tree else matches)
+        if self.tree:
+            matches = pc.or_(matches, pc.greater(entries.column("level"), 0))
+        return manifests.filter_rows(entries, matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
         """Return whether all files that the search must find are among the live files found so far.
@@ -243,7 +245,7 @@ def find_live(
 
 
 def _keep_additions(entries: pa.Table) -> pa.Table:
-    return entries.filter(pc.equal(entries.column("kind"), ADD))
+    return manifests.filter_rows(entries, pc.equal(entries.column("kind"), ADD))
 
 
 def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
@@ -255,7 +257,8 @@ def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
     """
     names: set[NameOnLevel] = set()
     for part in parts:
-        entries = part.filter(pc.equal(part.column("kind"), kind))
+        entries = part.select(["kind", "file_name", "level"])
+        entries = entries.filter(pc.equal(entries.column("kind"), kind))
         names.update(zip(entries.column("file_name").to_pylist(), entries.column("level").to_pylist(), strict=True))
     return names
 
@@ -414,11 +417,7 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
     Returns:
         The files, in the order of the entries.
     """
-    types = () if store.options.clusters_keys else store.schema.trimmed_key_types
-    lows, highs = (
-        list(key_bytes(decode_rows(entries.column(name), types)).to_pylist()) if types else [b""] * entries.num_rows
-        for name in ("min_key", "max_key")
-    )
+    lows, highs = key_ranges(store, *(one_array(entries.column(name)) for name in ("min_key", "max_key")))
     names, levels, sizes, rows, lowest, highest, created, deletes, schema_ids = (
         entries.column(name).to_pylist() for name in _COLUMNS
     )
@@ -430,6 +429,23 @@ def tree_files(store: TableStore, entries: pa.Table) -> list[DataFile]:
             DataFile, names, levels, sizes, lows, highs, rows, lowest, highest, created, deletes, schema_ids, first_ids
         )
     )  # fmt: skip
+
+
+def key_ranges(store: TableStore, low: pa.Array, high: pa.Array) -> tuple[list[bytes], list[bytes]]:
+    """Return the smallest and the largest keys of files as memcomparable bytes; empty for files without sorted keys.
+
+    Args:
+        store: the table.
+        low: smallest key of each file (serialised row).
+        high: largest key of each file (serialised row).
+    """
+    types = () if store.options.clusters_keys else store.schema.trimmed_key_types
+    if not types:
+        return [b""] * len(low), [b""] * len(low)
+    # For few files, the number of calls takes most of the time; for many, the memory of a call matters.
+    sides = [pa.concat_arrays([low, high])] if len(low) <= _TREE_FILES_AT_ONCE else [low, high]
+    keys = [key for side in sides for key in key_bytes(decode_rows(side, types)).to_pylist()]
+    return keys[: len(low)], keys[len(low) :]
 
 
 def iter_tree_files(store: TableStore, groups: Sequence[pa.Table]) -> Iterator[list[DataFile]]:

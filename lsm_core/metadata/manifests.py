@@ -40,6 +40,7 @@ from lsm_core.format.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
+    decode_manifests,
     encode_index_manifest,
     encode_manifest,
     encode_manifest_list,
@@ -59,9 +60,10 @@ _WHOLE_ROWS = 65_536  # batch size of DataFusion if all entries are kept
 _SLICE_ROWS = 8_192  # batch size of DataFusion if each slice is narrowed
 _REMEMBERED_BYTES = 16 * 1024  # largest file whose decoded form is cached
 _KEPT_BYTES = 1 << 20  # largest file whose bytes are cached
-_BYTES_A_ROW = 1_000  # of a decoded manifest list
+_BYTES_A_ROW = 1_000  # of a decoded manifest list or manifest
 # An expiry reads the lists of all snapshots several times. The bytes belong to the key, so a changed file is decoded.
 _decoded_lists = Kept(32 << 20)
+_decoded_manifests = Kept(4 << 20)
 NO_ENTRIES = empty_table(ENTRY_SCHEMA)
 IDENTITY_COLUMNS = (
     "kind",
@@ -143,15 +145,17 @@ def read_manifest(store: TableStore, meta: ManifestFileMeta, narrow: Narrowing |
         CorruptFile: the manifest is missing or damaged; the message names it.
     """
     path = store.manifest_path(meta.file_name)
-    return _decode_entries(meta, path, _read(store, path, meta.file_size), narrow)
+    data = _read(store, path, meta.file_size)
+    return _decode_entries((data, path, meta.num_added_files + meta.num_deleted_files), narrow)
 
 
 def iter_entries(
     store: TableStore, metas: Sequence[ManifestFileMeta], narrow: Narrowing | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the entries of each manifest in turn; only one manifest is in memory at a time.
+    """Yield the entries of the manifests in turn; only one large manifest is in memory at a time.
 
-    In object stores, the next few files are requested in advance.
+    The entries of neighbouring small manifests are in one table, because a filter takes as long for a few entries as
+    for hundreds. In object stores, the next few files are requested in advance.
 
     Args:
         store: the table.
@@ -159,31 +163,62 @@ def iter_entries(
         narrow: filter for the entries, applied while a manifest is decoded; None to keep all.
 
     Yields:
-        The entries of one manifest.
+        The entries of one manifest, or of several small ones.
 
     Raises:
         CorruptFile: a manifest is missing or damaged; the message names it.
     """
+    small: list[_Stored] = []
     paths = [store.manifest_path(meta.file_name) for meta in metas]
     reads = [partial(_read, store, path, meta.file_size) for path, meta in zip(paths, metas, strict=True)]
     for meta, path, data in zip(metas, paths, done_in_turn(reads, at_once=bool(place_of(store.root))), strict=True):
-        yield _decode_entries(meta, path, data, narrow)
+        stored = data, path, meta.num_added_files + meta.num_deleted_files
+        joins = _is_small(stored)
+        if small and (not joins or sum(count for *_, count in small) + stored[2] > _FAST_FROM):
+            yield _decode_small(small, narrow)
+            small = []
+        if joins:
+            small.append(stored)
+        else:
+            yield _decode_entries(stored, narrow)
+    if small:
+        yield _decode_small(small, narrow)
 
 
-def _decode_entries(meta: ManifestFileMeta, path: str, data: bytes, narrow: Narrowing | None) -> pa.Table:
-    expected = meta.num_added_files + meta.num_deleted_files
+_Stored = tuple[bytes, str, int]
+"""Bytes and path of a manifest, and the number of its entries in the manifest list."""
+
+
+def _is_small(stored: _Stored) -> bool:
+    return stored[2] < _FAST_FROM and len(stored[0]) <= _REMEMBERED_BYTES
+
+
+def _decode_entries(stored: _Stored, narrow: Narrowing | None) -> pa.Table:
+    if _is_small(stored):
+        return _decode_small([stored], narrow)
+    data, path, expected = stored
     if expected >= _FAST_FROM:
         fast = fast_decode(data, path, expected, narrow)
         if fast is not None:
             return fast
-    entries = (_decode_cached if len(data) <= _REMEMBERED_BYTES else decode_manifest)(data, path, expected)
-    if entries.num_rows != expected:
-        raise CorruptFile(path, f"holds {entries.num_rows} entries, but its manifest list records {expected}")
+    entries = decode_manifest(data, path, expected)
     return entries if narrow is None else narrow(entries)
 
 
-# Small manifests are decoded once: a plan, its execution and its commit read the same files.
-_decode_cached = lru_cache(maxsize=256)(decode_manifest)
+def _decode_small(files: Sequence[_Stored], narrow: Narrowing | None) -> pa.Table:
+    """Return the entries of small manifests, one manifest after the other.
+
+    They are decoded once, because a plan, its execution and its commit read the same files.
+    """
+    tables: list[pa.Table | None] = [_decoded_manifests.get(file) for file in files]
+    missing = [file for file, table in zip(files, tables, strict=True) if table is None]
+    decoded = iter(decode_manifests(missing))
+    for place, file in enumerate(files):
+        if tables[place] is None:
+            tables[place] = table = next(decoded)
+            _decoded_manifests.put(file, table, len(file[0]) + _BYTES_A_ROW * file[2])
+    entries = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    return entries if narrow is None else narrow(entries)
 
 
 def write_manifests(store: TableStore, entries: pa.Table | Iterable[pa.Table]) -> list[ManifestFileMeta]:
@@ -293,8 +328,7 @@ def live_entries(
         return NO_ENTRIES.select(names)
     merged = merge_entries(pa.concat_tables(parts), store.snapshot_path(snapshot.id))
     added = pc.equal(merged.column("kind"), arrow_scalar(0))
-    # A deletion without its addition is rare, and a filter that removes nothing would still copy all rows.
-    return (merged if pc.all(added, min_count=0).as_py() else merged.filter(added)).select(names)
+    return filter_rows(merged, added).select(names)  # a deletion without its addition is rare
 
 
 def iter_live(store: TableStore, snapshot: Snapshot) -> Iterator[pa.Table]:
@@ -580,11 +614,18 @@ def keep_rows(
         buckets: buckets to keep, or None for all.
         levels: levels to keep, or None for all.
     """
+    matches = None
     for name, values in (("partition", partitions), ("bucket", buckets), ("level", levels)):
         if values is not None:
             value_array = arrow_array(list(values), entries.schema.field(name).type)
-            entries = entries.filter(pc.is_in(entries.column(name), value_set=value_array))
-    return entries
+            matches_column = pc.is_in(entries.column(name), value_set=value_array)
+            matches = matches_column if matches is None else pc.and_(matches, matches_column)
+    return entries if matches is None else filter_rows(entries, matches)
+
+
+def filter_rows(entries: pa.Table, matches: pa.ChunkedArray) -> pa.Table:
+    """Return the rows for which ``matches`` is true; without a copy if that is every row, as in most small tables."""
+    return entries if pc.all(matches, min_count=0).as_py() else entries.filter(matches)
 
 
 def _overlaps(low: int | None, high: int | None, numbers: Collection[int] | None) -> bool:

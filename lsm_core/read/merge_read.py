@@ -22,7 +22,7 @@ import pyarrow as pa
 from lsm_core.arrays import SharedDictionaries, arrow_array, as_dictionaries, batch_of, numpy_array, rows_bytes
 from lsm_core.files import SpilledRun, SpillSpace, kv_read_schema, open_append, open_kv
 from lsm_core.files.reader import Evolution, open_source
-from lsm_core.format.manifest import DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import VALUE_KIND, key_name
 from lsm_core.merge import (
     EXPIRED,
@@ -39,7 +39,7 @@ from lsm_core.merge.engines.expire_rows import Living
 from lsm_core.merge.keys import Ints
 from lsm_core.merge.rows import retracts
 from lsm_core.metadata.indexes import DeletionFile, read_vector
-from lsm_core.metadata.live_files import tree_files
+from lsm_core.metadata.live_files import key_ranges
 from lsm_core.metadata.store import TableStore
 from lsm_core.metadata.support import require_sorted_keys
 from lsm_core.storage.allocator import keep_read_arrays
@@ -226,7 +226,28 @@ def sequence_range(files: Files) -> tuple[int, int]:
 
 def as_tree(store: TableStore, files: Sequence[DataFileMeta]) -> list[DataFile]:
     """Return the files of one bucket as :class:`DataFile` of the tree package, with keys as order-preserving bytes."""
-    return tree_files(store, entries_to_table([ManifestEntry(0, b"", 0, 0, file) for file in files]))
+    lows, highs = key_ranges(
+        store,
+        arrow_array([file.min_key for file in files], pa.binary()),
+        arrow_array([file.max_key for file in files], pa.binary()),
+    )
+    return [
+        DataFile(
+            file.file_name,
+            file.level,
+            file.file_size,
+            low,
+            high,
+            file.row_count,
+            file.min_sequence_number,
+            file.max_sequence_number,
+            file.creation_time_ms or 0,
+            file.delete_row_count,
+            file.schema_id,
+            file.first_row_id,
+        )
+        for file, low, high in zip(files, lows, highs, strict=True)
+    ]
 
 
 class Shapes:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core.errors import CorruptFile, InvalidData, StorageFull
+from lsm_core.errors import CorruptFile, InvalidData, StorageFull, UnsupportedFeature
 from lsm_core.format.binary_row import EMPTY_ROW, encode_row
 from lsm_core.format.manifest import (
     ENTRY_SCHEMA,
@@ -290,7 +290,7 @@ def test_manifests_whose_root_is_a_union_are_read_as_paimon_rust_writes_them(
     list_path.write_bytes(with_union_root(encode_manifest_list([changed])))
     snapshot = replace(snapshot, delta_manifest_list_size=None)
     if count > 500:  # quick as ever: not a record by record
-        monkeypatch.setattr(manifests, "_decode_cached", None)
+        monkeypatch.setattr(manifests, "_decode_small", None)
         monkeypatch.setattr(manifests, "decode_manifest", None)
     assert manifests.delta_list(store, snapshot) == [changed]
     assert manifests.live_entries(store, snapshot).equals(expected)
@@ -308,6 +308,39 @@ def test_a_null_entry_of_a_union_root_is_corrupt_for_both_decoders(
         decode_manifest(out.getvalue(), meta.file_name)
     assert fast_decode(out.getvalue(), meta.file_name) is None
     assert meta.file_name in caplog.text
+
+
+def test_neighbouring_small_manifests_are_decoded_together_as_each_alone(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [table_of(*(entry(store, f"data-{i}-{j}", level=i) for j in range(i + 1))) for i in range(4)]
+    metas = [meta for table in tables for meta in manifests.write_manifests(store, table)]
+    monkeypatch.setattr("lsm_core.format.manifest.decode_manifest", None)
+    (decoded,) = manifests.iter_entries(store, metas)
+    assert decoded.equals(pa.concat_tables(tables))
+    assert manifests.entries_of(store, metas[1:3]).equals(pa.concat_tables(tables[1:3]))  # from the cache
+
+
+def test_of_manifests_decoded_together_the_unreadable_manifest_is_named(store: TableStore) -> None:
+    metas = [meta for i in range(3) for meta in manifests.write_manifests(store, table_of(entry(store, f"data-{i}")))]
+    path = Path(store.manifest_path(metas[1].file_name))
+    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
+    out = io.BytesIO()
+    fastavro.writer(out, reader.writer_schema, [{**record, "_VERSION": 9} for record in reader])
+    path.write_bytes(out.getvalue())
+    metas[1] = replace(metas[1], file_size=path.stat().st_size)
+    with pytest.raises(UnsupportedFeature, match=metas[1].file_name):
+        manifests.entries_of(store, metas)
+    metas[2] = replace(metas[2], num_added_files=2)
+    with pytest.raises(CorruptFile, match=metas[2].file_name):
+        manifests.entries_of(store, metas[2:])
+
+
+def test_a_filter_that_keeps_all_entries_copies_nothing(store: TableStore) -> None:
+    entries = table_of(entry(store, "a", level=1), entry(store, "b", level=2))
+    assert manifests.keep_rows(entries, [EMPTY_ROW], [0], [1, 2]) is entries
+    assert names(manifests.keep_rows(entries, [EMPTY_ROW], [0], [2])) == ["b"]
+    assert manifests.keep_rows(entries, [EMPTY_ROW], [1], [2]).num_rows == 0
 
 
 def test_index_manifests_whose_root_is_a_union_are_read() -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from lsm_core.errors import CorruptFile
 from lsm_core.files import KeyValueFileWriter, open_kv
-from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta
+from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.metadata import tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import merge_read, read_bucket_merged
-from lsm_core.read.merge_read import decoded_row_bytes, fits, in_memory, next_pass, sections_of
+from lsm_core.read.merge_read import as_tree, decoded_row_bytes, fits, in_memory, next_pass, sections_of
 from tests.support.stores import live_files, make_store, read, write
 
 FIELDS = {"k": "INT NOT NULL", "v": "BIGINT", "s": "STRING"}
@@ -182,3 +183,16 @@ def test_row_sizes_see_through_dictionaries(tmp_path: Path) -> None:
     assert files[0].file_size < 100_000
     assert decoded_row_bytes(store, EMPTY_ROW, 0, files, ["k", "s"]) > 5000
     assert decoded_row_bytes(store, EMPTY_ROW, 0, files, ["k"]) < 50
+
+
+@pytest.mark.parametrize("keys", [["k"], []])
+def test_files_become_the_tree_files_of_their_manifest_entries(tmp_path: Path, keys: list[str]) -> None:
+    options = {"bucket": "1" if keys else "-1"}
+    store = make_store(tmp_path, {"k": "INT NOT NULL", "v": "STRING"}, keys, options=options)
+    write(store, pa.table({"k": pa.array([3, -7], pa.int32()), "v": ["a", "b"]}))
+    write(store, pa.table({"k": pa.array([12], pa.int32()), "v": ["c"]}))
+    (files,) = live_files(store).values()
+    files[0] = dataclasses.replace(files[0], creation_time_ms=None, first_row_id=5)
+    entries = entries_to_table([ManifestEntry(0, EMPTY_ROW, 0, 1, file) for file in files])
+    assert as_tree(store, files) == tree_files(store, entries)
+    assert as_tree(store, []) == []
