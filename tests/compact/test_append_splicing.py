@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsm_core import Catalog, Table
+from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.compact import append_splicing
 from lsm_core.errors import DredgeError
 from lsm_core.format.manifest import EMPTY_ROW, DataFileMeta
@@ -94,6 +94,22 @@ def test_large_row_groups_are_copied_and_small_ones_joined(tmp_path: Path) -> No
     assert any("3 row groups" in line and "copied without decoding" in line for line in report.lines("db.t"))
 
 
+def test_undo_puts_the_copied_files_back(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    total = write(table, [40, 20, 32])
+    before = sorted(map(repr, metadata_of(table)))
+    report = table.compact(full=True)
+    assert report.groups_spliced == 4
+    table.undo(report.run_id)
+    assert sorted(map(repr, metadata_of(table))) == before, "restored under new names"
+    assert in_order(table).equals(rows(0, total))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=table.store.clock.now_ms())
+    table.sweep_trash(now_ms=1 << 42)
+    assert table.compact(full=True).groups_spliced == 4
+    assert in_order(table).equals(rows(0, total))
+    assert all(check.passed for check in table.check())
+
+
 @settings(max_examples=examples(9), deadline=None)
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=8), st.sampled_from(["full", "none", "truncate(4)"]))
 def test_rows_and_metadata_are_those_of_a_rewrite(
@@ -149,9 +165,27 @@ def test_tables_that_track_rows_are_decoded(tmp_path: Path) -> None:
     write(table, [40, 40])
     assert table.compact(full=True).groups_spliced == 0
     assert in_order(table).equals(rows(0, 80))
+    assert table.refresh().to_arrow(["_ROW_ID", "d"]).to_pydict() == {
+        "_ROW_ID": [*range(80)],
+        "d": [*map(Decimal, range(80))],
+    }
 
 
-def test_files_with_deleted_rows_and_of_older_schemas_are_decoded(tmp_path: Path) -> None:
+def test_a_plan_that_was_saved_before_a_column_was_widened_copies_nothing(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    write(table, [40, 40])
+    plan_hash = table.save_plan(table.plan_maintenance("compact", full=True))
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table("db.t", [SchemaChange.update_type("d", "DECIMAL(30, 3)")])
+    table = catalog.table("db.t")
+    assert table.apply(table.load_plan(plan_hash)).groups_spliced == 0
+    write(table, [32], first=80)
+    assert table.refresh().compact(full=True).groups_spliced == 4, "files of the new schema"
+    assert in_order(table)["d"].to_pylist() == [*map(Decimal, range(112))]
+    assert all(check.passed for check in table.check())
+
+
+def test_files_with_deleted_rows_are_decoded(tmp_path: Path) -> None:
     table = table_of(tmp_path, **{"deletion-vectors.enabled": "true"})
     write(table, [40, 40, 64])
     table.delete("k = 50")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lsm_core import Catalog, Table
+from lsm_core import Catalog, SchemaChange, Table
 from lsm_core.commit import Committer
 from lsm_core.compact import BucketTask, run_tasks_locally
 from lsm_core.compact.pieces import cut_task, untouched_parts
@@ -287,6 +287,25 @@ def test_what_options_renew_is_rewritten(layered: Table, option: str) -> None:
     assert table.to_arrow().num_rows == 1002
 
 
+def test_a_plan_that_was_saved_before_a_column_was_widened_splices_nothing(tmp_path: Path) -> None:
+    """Its files have the older schema; files of the new schema are spliced again."""
+    table = table_of(tmp_path, "always", columns=4, **{"target-file-size": "1 mb"})
+    table.write(rows(list(range(0, 500, 2)), 0, columns=4))
+    table.compact(full=True)
+    table.write(rows([301, 402], 7, columns=4))
+    plan_hash = table.save_plan(table.plan_maintenance("compact", full=True))
+    catalog = Catalog(str(tmp_path))
+    catalog.alter_table("db.t", [SchemaChange.update_type("d", "DECIMAL(30, 3)")])
+    table = catalog.table("db.t")
+    assert table.apply(table.load_plan(plan_hash)).groups_spliced == 0
+    table.write(rows([303], 9, columns=4))
+    assert table.compact(full=True).groups_spliced > 10
+    values = zip(*table.to_arrow(columns=["k", "d"]).to_pydict().values(), strict=True)
+    newer = {301: 7, 402: 7, 303: 9}
+    assert dict(values) == {k: newer.get(k, 0) - k for k in [*range(0, 500, 2), 301, 303]}
+    assert all(check.passed for check in table.check())
+
+
 @pytest.mark.soak
 def test_rows_that_vectors_mark_are_not_spliced(tmp_path: Path) -> None:
     table = table_of(tmp_path, "always", **KINDS["vectors"])
@@ -391,6 +410,11 @@ def test_any_life_says_what_it_says_without_splices(
         has_deletes = kind not in ("aggregation", "partial-update", "first-row") and data.draw(st.booleans())
         kinds = ["-D" if has_deletes and number % 7 == 3 and number in others else "+I" for number in numbers]
         full = data.draw(st.booleans(), label="full")
+        if step and data.draw(st.sampled_from([False, False, True]), label="widens a column"):
+            for exact in ("always", "never"):
+                wider = SchemaChange.update_type("d", f"DECIMAL({20 + step}, 3)")
+                Catalog(str(root / exact)).alter_table("db.t", [wider])
+            twins = [table.refresh() for table in twins]
         for table in twins:
             table.write(rows(numbers, step, keys, count), row_kinds=kinds)
         spliced += twins[0].compact(full=full).groups_spliced

@@ -69,19 +69,34 @@ def _new_splices(warehouse: Path) -> None:
     table.write(rows(3000, 1, 2))
 
 
+def _new_small_files(warehouse: Path) -> None:
+    """Create an append table of small files, of which the victim "gathering" copies two row groups and joins two."""
+    catalog = Catalog(str(warehouse))
+    catalog.create_database("db")
+    catalog.create_table("db.t", Schema(SCHEMA, options={"bucket": "-1", "write-only": "true"}))
+    for number, count in enumerate([40, 4, 5, 32]):
+        catalog.table("db.t").write(rows(number * 100, count, number))
+
+
+COPIES = {"compaction": (_new_splices, 21), "gathering": (_new_small_files, 2)}
+"""Victims that copy row groups: how their table is made, and how many row groups they copy at least."""
+
+
 def _data_files(table: Table) -> set[str]:
     return {path.name for path in Path(table.store.root).glob("bucket-0/*")}
 
 
+@pytest.mark.parametrize("what", COPIES)
 @pytest.mark.parametrize("kills", [1, pytest.param(30, marks=pytest.mark.soak)])
 def test_a_killed_compaction_that_copies_row_groups_leaves_only_orphans(
-    kills: int, nursery: Nursery, tmp_path: Path
+    what: str, kills: int, nursery: Nursery, tmp_path: Path
 ) -> None:
     chance = random.Random(f"{SEED}-copies")
-    _new_splices(tmp_path / "master")
+    create, copied = COPIES[what]
+    create(tmp_path / "master")
     shutil.copytree(tmp_path / "master", tmp_path / "whole")
-    assert nursery.run("compaction", tmp_path / "whole", tmp_path / "whole.trace", number=7) == "ended"
-    assert Catalog(str(tmp_path / "whole")).table("db.t").ledger()[-1].report["groups_spliced"] > 20
+    assert nursery.run(what, tmp_path / "whole", tmp_path / "whole.trace", number=7) == "ended"
+    assert Catalog(str(tmp_path / "whole")).table("db.t").ledger()[-1].report["groups_spliced"] >= copied
     whole = _lines(tmp_path / "whole.trace")
     created = [at for at, line in enumerate(whole, 1) if line["event"] == "end" and "/bucket-0/data-" in line["path"]]
     before = _content(Catalog(str(tmp_path / "master")).table("db.t"))
@@ -93,7 +108,7 @@ def test_a_killed_compaction_that_copies_row_groups_leaves_only_orphans(
         warehouse, trace = tmp_path / f"w{number}", tmp_path / f"{number}.trace"
         shutil.copytree(tmp_path / "master", warehouse)
         known = _data_files(Catalog(str(warehouse)).table("db.t"))
-        ended = nursery.run("compaction", warehouse, trace, number=number, line=line)
+        ended = nursery.run(what, warehouse, trace, number=number, line=line)
         table = Catalog(str(warehouse)).table("db.t")
         assert _content(table) == before, line
         is_published = table.latest_snapshot().commit_kind is CommitKind.COMPACT
@@ -103,7 +118,7 @@ def test_a_killed_compaction_that_copies_row_groups_leaves_only_orphans(
         table.sweep_trash(now_ms=1 << 42)
         assert is_published or _data_files(table) == known, (ended, line)
         assert _content(table) == before, line
-        assert nursery.run("compaction", warehouse, tmp_path / "retry.trace", number=number) == "ended", line
+        assert nursery.run(what, warehouse, tmp_path / "retry.trace", number=number) == "ended", line
         again = Catalog(str(warehouse)).table("db.t")
         assert _content(again) == before, line
         assert all(check.passed for check in again.check()), line

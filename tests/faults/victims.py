@@ -55,6 +55,10 @@ def work(what: str, warehouse: str, number: int) -> None:
         from lsm_core.compact import pieces
 
         pieces.usable_cores, pieces._OPENING = (lambda: 3), 0.0  # type: ignore[misc]
+    if what == "gathering":  # a compaction that copies row groups of small append files
+        from lsm_core.compact import append_splicing
+
+        append_splicing.LEAST_ROWS = 8  # type: ignore[misc]
     if what == "maintained write":  # of a table whose writers expire, sweep and tag
         written = pa.table({"k": [60], "v": [60], "s": pa.array([None], pa.string()), "dt": ["2023-11-14"]})
         Catalog(warehouse, clock=f"fixed:{MAINTAINED_AT_MS}").table("db.t").write(written)
