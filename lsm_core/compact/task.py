@@ -165,8 +165,9 @@ class BucketReport:
         files_kept: files that were not rewritten because no other file has a key in their key range, including those
             of them that were moved.
         bytes_kept: bytes of the ``files_kept``.
-        groups_spliced: row groups that were copied without decoding, because no other file has a key in their key
-            range. Their rows and bytes count as read and written.
+        groups_spliced: row groups that were copied without decoding: with a primary key, because no other file has a
+            key in their key range; in append tables, because they are large enough. Their rows and bytes count as read
+            and written.
         bytes_spliced: bytes of the ``groups_spliced``.
         seconds: wall clock.
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites

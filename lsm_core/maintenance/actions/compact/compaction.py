@@ -248,8 +248,9 @@ class CompactionReport(RewriteReport):
         files_kept: number of files that were not rewritten, because no other file of their bucket has a key between
             their smallest and largest keys.
         bytes_kept: bytes of the ``files_kept``.
-        groups_spliced: number of Parquet row groups that were copied without decoding, because no other file of their
-            bucket has a key between their smallest and largest keys. They are part of the rows and bytes in and out.
+        groups_spliced: number of Parquet row groups that were copied without decoding: of tables with a primary key,
+            because no other file of their bucket has a key between their smallest and largest keys; of append tables,
+            because they are large enough. They are part of the rows and bytes in and out.
         bytes_spliced: bytes of the ``groups_spliced``.
         rows_dropped: number of dropped rows by reason.
         changelog_rows: number of rows written to the changelog.

@@ -635,7 +635,7 @@ def _report(
 
 def _remarks(plan: MaintenancePlan) -> list[str]:
     lines = [f"verification before publishing: {plan.options.get('dredge.verification', 'full')}"]
-    if plan.options.get("dredge.compaction.exact-keys") != NEVER and any(
+    if plan.options.get("dredge.compaction.exact-keys", "").lower() != NEVER and any(
         item.output_level and len(item.inputs) > 1 and not item.by_file for item in plan.items_of(CompactItem)
     ):
         lines.append("files in whose key range no other file has a key are kept: the estimate is an upper bound")
