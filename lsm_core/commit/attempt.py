@@ -35,7 +35,6 @@ from lsm_core.commit.message import (
     WrittenFile,
     identities,
     next_index_manifest,
-    partitions_of,
     rows_of,
 )
 from lsm_core.errors import (
@@ -58,6 +57,7 @@ from lsm_core.format.manifest import (
     ManifestFileMeta,
     has_unknown,
     merge_entries,
+    partitions_of,
 )
 from lsm_core.format.partitions import partition_spec_values
 from lsm_core.format.snapshot import MAX_SEQUENCE, CommitKind, Snapshot

@@ -26,7 +26,7 @@ from lsm_core.commit.attempt import (
 )
 from lsm_core.commit.conflicts import Rescan, StrictMode, columns_unchanged_since, replacing_all_of, unchanged_since
 from lsm_core.commit.history import AddedFiles, Lookup, Signatures, find_applied, latest_of_user
-from lsm_core.commit.message import CommitMessage, IndexChange, Parts, deletions_of, has_deletes, partitions_of, split
+from lsm_core.commit.message import CommitMessage, IndexChange, Parts, deletions_of, has_deletes, split
 from lsm_core.commit.overwrite import (
     Scope,
     entries_source,
@@ -38,7 +38,7 @@ from lsm_core.commit.overwrite import (
     upgraded,
 )
 from lsm_core.errors import CommitConflict, CommitUnknown, ConflictKind, CorruptFile, InvalidData
-from lsm_core.format.manifest import ADD, ManifestFileMeta
+from lsm_core.format.manifest import ADD, ManifestFileMeta, partitions_of
 from lsm_core.format.side_files import Statistics
 from lsm_core.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from lsm_core.iceberg.settings import writes_metadata

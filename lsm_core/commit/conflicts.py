@@ -19,9 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.commit.message import IDENTITY, IndexChange, identities, partitions_of
+from lsm_core.commit.message import IDENTITY, IndexChange, identities
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
-from lsm_core.format.manifest import ADD, BLOB_EXTENSION, DELETE, IndexManifestEntry, ManifestFileMeta, merge_entries
+from lsm_core.format.manifest import (
+    ADD,
+    BLOB_EXTENSION,
+    DELETE,
+    IndexManifestEntry,
+    ManifestFileMeta,
+    merge_entries,
+    partitions_of,
+)
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.live_files import Search, bucket_groups, find_live, tree_files

@@ -21,10 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, numpy_array
-from lsm_core.commit.message import IDENTITY, partitions_of
+from lsm_core.commit.message import IDENTITY
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.binary_row import decode_row
-from lsm_core.format.manifest import DELETE, Cancelling, HashesMeet, ManifestFileMeta, has_unknown, merge_entries
+from lsm_core.format.manifest import (
+    DELETE,
+    Cancelling,
+    HashesMeet,
+    ManifestFileMeta,
+    has_unknown,
+    merge_entries,
+    partitions_of,
+)
 from lsm_core.metadata import manifests
 from lsm_core.metadata.manifests import NO_ENTRIES, prune
 from lsm_core.metadata.store import TableStore

@@ -702,11 +702,6 @@ def rows_of(entries: pa.Table, kind: int) -> int:
     return int(pc.sum(entries.column("row_count").filter(pc.equal(entries.column("kind"), kind))).as_py() or 0)
 
 
-def partitions_of(entries: pa.Table) -> list[bytes]:
-    """Return the distinct partitions of entries, in order of appearance."""
-    return [bytes(value) for value in pc.unique(entries.column("partition")).to_pylist()]
-
-
 def deletions_of(live: pa.Table) -> pa.Table:
     """Return a DELETE entry for every entry of ``live``; all other fields are equal."""
     index = live.schema.get_field_index("kind")

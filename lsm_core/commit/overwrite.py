@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.message import deletions_of, partitions_of
+from lsm_core.commit.message import deletions_of
 from lsm_core.errors import ColumnNotFound, InvalidData, InvalidOption
-from lsm_core.format.manifest import ENTRY_SCHEMA
+from lsm_core.format.manifest import ENTRY_SCHEMA, partitions_of
 from lsm_core.format.partitions import partition_specs, partition_values
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.metadata import manifests

@@ -11,9 +11,8 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.commit.message import partitions_of
 from lsm_core.errors import DredgeError
-from lsm_core.format.manifest import ADD
+from lsm_core.format.manifest import ADD, partitions_of
 from lsm_core.format.partitions import partition_dirs, partition_spec_values
 from lsm_core.format.snapshot import CommitKind, Snapshot
 from lsm_core.metadata import manifests, snapshots

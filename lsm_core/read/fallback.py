@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from lsm_core.commit.message import partitions_of
 from lsm_core.errors import SnapshotNotFound, TableNotFound, UnsupportedFeature
+from lsm_core.format.manifest import partitions_of
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import branches, snapshots
 from lsm_core.metadata.live_files import compacted_only

@@ -32,7 +32,6 @@ from lsm_core.metadata.manifests import evolves, live_entries, stores_row_ids, t
 from lsm_core.metadata.store import POSTPONE_BUCKET, TableStore
 from lsm_core.metadata.support import require_allowed_places, require_readable, require_sorted_keys
 from lsm_core.options import whole_number
-from lsm_core.read.evolution import descriptor_columns, read_evolved
 from lsm_core.read.key_range import KeyBounds
 from lsm_core.read.lone_parts import read_by_parts
 from lsm_core.read.merge_read import read_unmerged
@@ -577,11 +576,18 @@ def read_split(
             needed = list(store.schema.field_names)
     target = _output_schema(store.schema, columns, dictionaries)
     store = store_of_split(store, split)
-    if split.raw and not (evolves(store) and descriptor_columns(store, needed)):
+    resolves_descriptors = False
+    if evolves(store):
+        from lsm_core.read.evolution import descriptor_columns  # imported here: most tables have no such columns
+
+        resolves_descriptors = bool(descriptor_columns(store, needed))
+    if split.raw and not resolves_descriptors:
         source = read_raw(store, split, columns=needed, predicate=predicate, dictionaries=texts)
     elif store.options.clusters_keys:
         source = read_unmerged(store, (split.partition, split.bucket), split.files, split.vectors, needed)
     elif not store.has_primary_key:
+        from lsm_core.read.evolution import read_evolved  # imported here: merges on read do not need it
+
         source = read_evolved(store, (split.partition, split.bucket), split.files, split.vectors, needed, resolve=True)
     else:
         source = read_by_parts(

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
-from lsm_core.commit import CommitMessage
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import DataFileMeta, table_to_entries
@@ -157,6 +156,8 @@ class Split:
 
     def to_bytes(self) -> bytes:
         """Return the split as bytes for a worker of another process (no pickle)."""
+        from lsm_core.commit import CommitMessage  # imported here: reads within one process send no splits
+
         parts = self._load_parts()
         places = {file.file_name: place for place, file in enumerate(parts.files)}
         shape = [
@@ -179,6 +180,8 @@ class Split:
         Raises:
             CorruptFile: the bytes are not a split.
         """
+        from lsm_core.commit import CommitMessage
+
         head, _, message_bytes = data.partition(b"\n")
         try:
             shape = parse_json(head)

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.commit.message import partitions_of
 from lsm_core.commit.overwrite import asked_scope
 from lsm_core.errors import InvalidData, InvalidFilter, InvalidOption
 from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import partitions_of
 from lsm_core.format.partitions import partition_specs, partition_values
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore

@@ -19,8 +19,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from lsm_core.commit.message import partitions_of
 from lsm_core.errors import DatabaseNotFound, InvalidOption, TableNotFound, UnsupportedFeature
+from lsm_core.format.manifest import partitions_of
 from lsm_core.format.partitions import partition_values
 from lsm_core.format.schema import TableSchema
 from lsm_core.metadata import manifests, snapshots

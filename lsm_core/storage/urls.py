@@ -10,7 +10,6 @@ from urllib.parse import unquote, urlsplit
 
 from lsm_core.errors import InvalidOption, UnsupportedFeature
 from lsm_core.storage.file_io import FileIO
-from lsm_core.storage.hdfs_clusters import require_known_cluster
 from lsm_core.storage.local_file_io import LocalFileIO
 from lsm_core.storage.safe_paths import place_of
 from lsm_core.storage.store_keys import KeySource
@@ -71,6 +70,8 @@ def file_io_for(
 
         address = _address(scheme, text)
         if from_server:
+            from lsm_core.storage.hdfs_clusters import require_known_cluster
+
             require_known_cluster(address, options or {}, os.environ)
         return HdfsFileIO(place_of(address), options), address
     if scheme != "file":

@@ -27,7 +27,6 @@ from lsm_core.errors import (
     WriterStale,
 )
 from lsm_core.format.schema import CURRENT_VERSION, TableSchema
-from lsm_core.locks import Lease, held, lock_given_way, lock_settings, table_lock
 from lsm_core.metadata import paimon_version, snapshots
 from lsm_core.metadata.branches import MAIN, list_branches
 from lsm_core.metadata.store import SnapshotPublisher, TableRegistry, TableStore, latest_schema, list_schema_ids
@@ -43,6 +42,7 @@ if (
 ):  # looking over a warehouse needs neither the facade nor what creates tables: they are a third of a second to import
     import pyarrow as pa
 
+    from lsm_core.locks import Lease
     from lsm_core.maintenance.combined import CombinedLine, CombinedPlan, CombinedReport, Rules
     from lsm_core.maintenance.external_files import DroppedFiles
     from lsm_core.table.definition import Schema
@@ -409,10 +409,12 @@ class Catalog:
         except InvalidOption as error:
             accepted = f"{error.accepted}. It is stored so: Catalog.alter_table can set or remove it"
             raise InvalidOption(error.key, error.value, accepted, error.table) from error
-        other = lock_given_way(store.schema.options, store.options) if self._locking else ""
-        if other and parsed.plain not in self._warned:
-            self._warned.add(parsed.plain)
-            _LOG.warning("table %s: %s", store.name, other)
+        if self._locking and parsed.plain not in self._warned:
+            from lsm_core.locks import lock_given_way  # imported here: reads take no lock
+
+            if other := lock_given_way(store.schema.options, store.options):
+                self._warned.add(parsed.plain)
+                _LOG.warning("table %s: %s", store.name, other)
         return self._in_catalog(store, parsed, publisher)
 
     def _in_catalog(self, store: TableStore, parsed: TableName, publisher: SnapshotPublisher | None) -> TableStore:
@@ -700,6 +702,8 @@ class Catalog:
 
     def _locked(self, store: TableStore) -> AbstractContextManager[Lease | None]:
         """Return a context that holds the table's lock, for schema changes (Java `SchemaManager.withLock`)."""
+        from lsm_core.locks import held, lock_settings, table_lock
+
         lock = table_lock(store.file_io, store.root, store.name, store.options, store.clock, "a change of its schema")
         return nullcontext() if lock is None else held(lock, lock_settings(store.options))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidSchema, MetastoreFailed, StorageRefused
 from lsm_core.format.schema import TableSchema
@@ -15,7 +16,9 @@ from lsm_core.metadata import store
 from lsm_core.metadata.branches import MAIN
 from lsm_core.storage import FileIO, FileStatus, inside_really, is_link
 from lsm_core.table.names import DATABASE_SUFFIX, TableName, checked_database
-from lsm_core.table.schema_change import SchemaChange
+
+if TYPE_CHECKING:
+    from lsm_core.table.schema_change import SchemaChange
 
 _LOG = logging.getLogger(__name__)
 

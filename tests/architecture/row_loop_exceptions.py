@@ -5,6 +5,7 @@ from __future__ import annotations
 ALLOWED: dict[str, str] = {
     "compact/verify.py: finish": "two values per output file: its first and its last key",
     "files/formats/parquet_footer.py: group_bounds": "one answer for the row groups of a file",
+    "files/reader.py: _without_deleted": "one slice per 4,096 rows on average: batches with more deleted rows are filtered",
     "files/writer.py: add": "the smallest and the largest number of a row group",
     "format/binary_row.py: encode_row": "the one-row form of the encoder, for keys of metadata",
     "format/binary_row.py: decode_row": "the one-row form of the decoder, for keys of metadata",

@@ -234,6 +234,19 @@ def _write_groups(path: str, group_rows: int) -> None:
     pq.write_table(table, path, row_group_size=group_rows)
 
 
+@pytest.mark.parametrize(
+    ("gone", "batches"),
+    [([0], 1), ([19_999], 1), ([0, 19_999], 1), ([10_000], 2), ([1, 2, 5_000], 3), (range(0, 20_000, 5_000), 1)],
+)
+def test_rows_between_few_deleted_rows_are_slices(tmp_path: Path, gone: Sequence[int], batches: int) -> None:
+    store = make_store(tmp_path, {"a": "INT"}, primary_keys=())
+    (meta,) = write_append(store, {"a": np.arange(20_000)})
+    found = list(open_append(store, EMPTY, 0, meta, deleted=Gone(gone)))
+    assert len(found) == batches
+    expected = np.delete(np.arange(20_000), gone)
+    assert np.array_equal(np.concatenate([batch["a"].to_numpy() for batch in found]), expected)
+
+
 def test_deleted_rows_are_left_out_before_they_are_cast(tmp_path: Path) -> None:
     old, meta = append(tmp_path, {"s": "STRING"}, {"s": ["1", "zz", "3"]})
     store = evolve(old, [field(0, "s", "INT"), field(1, "new", "INT")])

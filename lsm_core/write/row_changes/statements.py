@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from lsm_core.commit import Committer, discard_on_failure
-from lsm_core.commit.message import partitions_of
 from lsm_core.errors import ColumnNotFound, InvalidFilter, InvalidOption, UnsupportedFeature
 from lsm_core.format.binary_row import decode_rows
+from lsm_core.format.manifest import partitions_of
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_schema, require_writable
