@@ -398,8 +398,8 @@ def test_overlapping_files_of_one_level_break_the_tree_check(tmp_path: Path, mon
     ("how", "when"),
     [
         ("lost", "before the record"),
-        ("truncated", "afterwards"),
         pytest.param("zeros", "before the record", marks=pytest.mark.soak),
+        pytest.param("truncated", "afterwards", marks=pytest.mark.soak),
         pytest.param("lost", "afterwards", marks=pytest.mark.soak),
     ],
 )
@@ -463,7 +463,7 @@ def by_acceptance(table: Table, run: str) -> None:
 @pytest.mark.usefixtures("_pages_without_checksums")
 @pytest.mark.parametrize(
     "repair",
-    sample([by_undo, by_rollback, by_rollback_as_latest, by_acceptance], (by_undo, by_acceptance).__contains__),
+    sample([by_undo, by_rollback, by_rollback_as_latest, by_acceptance], (by_acceptance,).__contains__),
 )
 def test_a_repair_ends_the_block_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repair: Callable[[Table, str], None]
@@ -536,9 +536,7 @@ def _run_named_command(text: str) -> None:
 
 
 @pytest.mark.usefixtures("_pages_without_checksums")
-@pytest.mark.parametrize(
-    "how", sample(["other size", "other rows", "truncated", "lost"], ("other rows", "lost").__contains__)
-)
+@pytest.mark.parametrize("how", sample(["other size", "other rows", "truncated", "lost"], ("other rows",).__contains__))
 def test_the_command_that_the_check_names_leads_back_to_green(tmp_path: Path, how: str) -> None:
     table = keyed_table(tmp_path / "wh", partitioned=False, **{"file.compression": "none"})
     commit(table, 5)
@@ -570,7 +568,7 @@ def by_undo_after_expiry(table: Table, run: str) -> None:
     "repair",
     sample(
         [by_rollback, by_rollback_as_latest, by_acceptance, by_undo_after_expiry],
-        (by_rollback_as_latest, by_undo_after_expiry).__contains__,
+        (by_rollback_as_latest,).__contains__,
     ),
 )
 def test_an_unreadable_output_is_repaired_for_good(
@@ -664,8 +662,10 @@ def _damage_index(path: Path, how: str) -> None:
     "how",
     [
         "other rows",
-        "lost",
-        *(pytest.param(how, marks=pytest.mark.soak) for how in ("truncated", "checksum", "other version", "empty")),
+        *(
+            pytest.param(how, marks=pytest.mark.soak)
+            for how in ("lost", "truncated", "checksum", "other version", "empty")
+        ),
     ],
 )
 def test_a_damaged_index_of_deletion_vectors_leads_back_to_green(

@@ -76,8 +76,6 @@ def test_the_wheel_holds_the_packages_and_their_data(wheel: Path) -> None:
 
 def test_the_command_starts_far_from_the_checkout(python: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     dredge = str(python.with_name("dredge"))
-    assert "Usage: dredge" in _run([dredge, "--help"], tmp_path, environment)
-    assert "--headless" in _run([dredge, "demo", "--help"], tmp_path, environment)
     command = subprocess.run(
         [dredge, "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
@@ -119,10 +117,12 @@ import contextlib, importlib.metadata, io, json
 from lsm_core.cli import app
 names = [*app._VERBS, *app._load_action_verbs(), *(e.name for e in importlib.metadata.entry_points(group="dredge.verbs"))]
 outcomes = {}
-for name in names:
+for name in ("", *names):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = app.run([name, "--help"])
-    outcomes[name] = (code, "Usage:" in printed.getvalue() and name in printed.getvalue())
+        code = app.run([name, "--help"] if name else ["--help"])
+    words = {"": "Usage: dredge", "demo": "--headless"}
+    texts = ("Usage:", name, words.get(name, name))
+    outcomes[name] = (code, all(text in printed.getvalue() for text in texts))
 print(json.dumps(outcomes))
 """
 

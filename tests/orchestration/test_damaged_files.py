@@ -51,7 +51,7 @@ def alerts(house: House) -> list[str]:
     return [line for line in house.lines(house.tick(names.WATCH_SENSOR)) if "a file is damaged or lost" in line]
 
 
-@pytest.mark.parametrize("damage", [truncate, lose])
+@pytest.mark.parametrize("damage", [truncate, pytest.param(lose, marks=pytest.mark.soak)])
 def test_a_damaged_input_is_alerted_at_the_first_failure_and_never_retried(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -89,7 +89,7 @@ def by_removal(table: Table) -> None:
     apply_plan(table.store, plan, approved_by="a person")
 
 
-@pytest.mark.parametrize("repair", [by_rollback, by_removal])
+@pytest.mark.parametrize("repair", [pytest.param(by_rollback, marks=pytest.mark.soak), by_removal])
 def test_a_commit_that_drops_the_file_ends_the_state(tmp_path: Path, repair: Callable[[Table], None]) -> None:
     table = keyed_table(tmp_path / "wh", partitioned=False)
     commit(table, 5)

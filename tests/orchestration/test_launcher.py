@@ -119,15 +119,9 @@ def test_each_run_has_a_process_of_its_own_that_has_its_imports_already(
     assert len({*seen, os.getpid()}) == 3
 
 
-def test_a_killed_process_ends_its_run_as_failed(instance: dg.DagsterInstance, home: Path) -> None:
-    run_id = launched(instance, resting)
-    os.kill(at_work(home), signal.SIGKILL)
-    assert ended(instance, run_id).status is dg.DagsterRunStatus.FAILURE
-    lines = [entry.message for entry in instance.all_logs(run_id)]
-    assert any("ended with code -9 before the run did" in message for message in lines)
-
-
-def test_run_monitoring_learns_of_a_process_that_nobody_watched(instance: dg.DagsterInstance, home: Path) -> None:
+def test_a_killed_process_ends_its_run_as_failed_and_run_monitoring_learns_of_it(
+    instance: dg.DagsterInstance, home: Path
+) -> None:
     run_id = launched(instance, resting)
     pid = at_work(home)
     run = instance.get_run_by_id(run_id)
@@ -135,7 +129,9 @@ def test_run_monitoring_learns_of_a_process_that_nobody_watched(instance: dg.Dag
     launcher = instance.run_launcher
     assert launcher.check_run_worker_health(run).status is WorkerStatus.RUNNING
     os.kill(pid, signal.SIGKILL)
-    ended(instance, run_id)
+    assert ended(instance, run_id).status is dg.DagsterRunStatus.FAILURE
+    lines = [entry.message for entry in instance.all_logs(run_id)]
+    assert any("ended with code -9 before the run did" in message for message in lines)
     assert launcher.check_run_worker_health(run).status is WorkerStatus.FAILED
 
 

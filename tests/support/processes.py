@@ -38,12 +38,23 @@ TOGETHER: Final = (
         "tests/interop/test_primary_key_indexes.py",
         "tests/interop/test_variants.py",
     ),
-    ("tests/locks/", "tests/table/test_jdbc_catalog.py", "tests/interop/test_jdbc_catalogs.py"),  # PostgreSQL
+    (  # PostgreSQL
+        "tests/locks/",
+        "tests/table/test_jdbc_catalog.py",
+        "tests/interop/test_jdbc_catalogs.py",
+        "tests/ui/test_deployment.py",
+    ),
     (  # the S3 server
         "tests/storage/test_file_io.py",
         "tests/storage/test_object_store.py",
+        "tests/storage/test_provider_stores.py",
+        "tests/storage/test_store_keys.py",
         "tests/table/test_object_store_tables.py",
+        "tests/table/test_external_files.py",
+        "tests/table/test_rest_keys.py",
         "tests/interop/test_object_store_copies.py",
+        "tests/orchestration/test_object_store_warehouse.py",
+        "tests/faults/test_sweep.py",
     ),
     ("tests/interop/test_rest_catalogs.py",),  # a JVM and a catalog server of its own
     ("tests/interop/",),  # Java Paimon 1.4: a JVM that has run a while takes a fraction of the time
