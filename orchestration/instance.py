@@ -2,7 +2,7 @@
 
 For each asset with checks, Dagster asks the storage twice whether its database has the table of check results. With
 500 tables these questions are three quarters of the time of a query for all checks. Unless `dagster.yaml` names a
-storage, the instance uses `dredge.orchestration.storage`, which stores events in a fifth of the processor time.
+storage, the instance uses `dredge.orchestration.storage`, which stores events in an eighth of the processor time.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Launcher(dg.DefaultRunLauncher):
     assert not is_of_base("_forked", base)
 
 
-def test_no_table_of_dagster_is_queried() -> None:
+def test_no_table_of_dagster_is_queried_and_only_the_storage_writes_rows() -> None:
     importing = [
         path.relative_to(ROOT).as_posix()
         for path, tree in sources()
@@ -176,7 +176,8 @@ def test_no_table_of_dagster_is_queried() -> None:
         if (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "sqlalchemy")
         or (isinstance(node, ast.Import) and any(alias.name.startswith("sqlalchemy") for alias in node.names))
     ]
-    assert importing == []
+    # The instance's own storage writes the rows that Dagster's storage would; a test compares them.
+    assert importing == ["orchestration/storage.py"]
 
 
 @pytest.mark.parametrize("entry", INTERNALS, ids=lambda entry: entry.name)

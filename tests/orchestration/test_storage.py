@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from dagster._core.instance.utils import RUNLESS_RUN_ID
+from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -133,3 +138,45 @@ def test_engines_of_the_oldest_runs_are_dropped_and_their_events_stay_readable(i
     events.engines.clear()
     for run in runs:
         assert [entry.message for entry in events.get_logs_for_run(run.run_id)] == ["begun"]
+
+
+_STORED_AT = ("create_timestamp", "migration_completed")
+
+
+def rows_of(folder: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
+    """Return all rows of the databases of events by database and table, without the times at which they were stored."""
+    rows: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for database in folder.glob("*.db"):
+        with closing(sqlite3.connect(database)) as connection:
+            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})").fetchall()]
+                selected = ", ".join(f'"{name}"' for name in columns if name not in _STORED_AT)
+                rows[database.name, table] = connection.execute(f"SELECT {selected} FROM {table}").fetchall()
+    return rows
+
+
+def test_events_without_a_run_have_the_rows_of_dagsters_own_storage(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    target = AssetCheckEvaluationTargetMaterializationData(storage_id=1, run_id="", timestamp=1.0)
+    tags = {DATA_VERSION_TAG: "3-ab12", "a": "b"}
+    others = [
+        dg.AssetMaterialization(KEY, 'a "text" \u20ac', metadata={"number": 1}, partition="day=1", tags=tags),
+        dg.AssetObservation(KEY, metadata={"number": 2}, tags=tags),
+        dg.AssetCheckEvaluation(asset_key=KEY, check_name="tree", passed=True, target_materialization_data=target),
+        dg.AssetCheckEvaluation(asset_key=KEY, check_name="tree", passed=False, metadata={"n": 1}),
+    ]
+    for event in (dg.AssetObservation("another"), *others, dg.AssetMaterialization(KEY)):
+        instance.report_runless_asset_event(event)
+    entries = list(instance.event_log_storage.get_logs_for_run(RUNLESS_RUN_ID))[-6:]
+    stored = {}
+    for storage in (FleetEventLogStorage, SqliteEventLogStorage):
+        folder = tmp_path / storage.__name__
+        events = storage(str(folder))
+        for entry in entries:
+            events.store_event(entry)
+        events.dispose()
+        stored[storage] = rows_of(folder)
+    rows = stored[FleetEventLogStorage]
+    assert [len(rows["index.db", table]) for table in ("event_logs", "asset_keys", "asset_event_tags")] == [6, 2, 2]
+    assert rows == stored[SqliteEventLogStorage]
