@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
 from typing import Final
 
 from lsm_core.errors import SnapshotNotFound, UnsupportedFeature
@@ -19,9 +18,10 @@ from lsm_core.maintenance.writers_compact import describe_upkeep, writers_compac
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import BucketMode, TableStore
 from lsm_core.metadata.support import require_compactable
+from lsm_core.storage import Kept
 
 _KEPT_BUCKETS: Final = 100_000
-"""Most buckets whose health a process caches (about 2 KB each); beyond this number, the cache is emptied."""
+"""Most buckets whose health a process caches (about 2 KB each)."""
 
 
 _AGES_KEPT_MS: Final = 60 * 60 * 1000
@@ -184,8 +184,8 @@ class TableHealth:
         return tuple(PartitionHealth(text, tuple(group)) for text, group in sorted(groups.items()))
 
 
-_newest: Final[dict[str, tuple[Hashable, TableHealth]]] = {}
-_lock: Final = Lock()
+_newest: Final = Kept(_KEPT_BUCKETS)
+"""By root of the table: key and health of its newest snapshot, weighed by buckets."""
 
 
 def table_health(store: TableStore, snapshot: Snapshot | int | None = None) -> TableHealth:
@@ -224,8 +224,7 @@ def _cached_health(store: TableStore, snapshot: Snapshot, now: int) -> TableHeal
     commit = f"{snapshot.delta_manifest_list} {snapshot.time_millis}"
     minute = now // 60_000 if depends_on_time(store) else 0
     cache_key = (store.name, snapshot.id, snapshot.base_manifest_list, commit, store.schema.id, options, minute)
-    with _lock:
-        cached = _newest.get(store.root)
+    cached: tuple[Hashable, TableHealth] | None = _newest.get(store.root)
     if cached is not None and cached[0] == cache_key:
         known = cached[1]
         if abs(now - known.measured_ms) < _AGES_KEPT_MS or not any(_has_ages(bucket) for bucket in known.buckets):
@@ -245,10 +244,7 @@ def _cached_health(store: TableStore, snapshot: Snapshot, now: int) -> TableHeal
     table_state = TableHealth(
         store.name, snapshot.id, data_version, now, buckets, waiting, commit, data_commit, by_writers, upkeep, iceberg
     )
-    with _lock:
-        if len(buckets) + sum(len(other.buckets) for _, other in _newest.values()) > _KEPT_BUCKETS:
-            _newest.clear()
-        _newest[store.root] = (cache_key, table_state)
+    _newest.put(store.root, (cache_key, table_state), min(len(buckets) + 1, _KEPT_BUCKETS))
     return table_state
 
 

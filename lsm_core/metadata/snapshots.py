@@ -6,7 +6,7 @@ Source: ``SnapshotManager``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from lsm_core.errors import CorruptFile, SnapshotNotFound
@@ -17,6 +17,7 @@ from lsm_core.storage import done_in_turn, place_of
 
 PREFIX = "snapshot-"
 _ATTEMPTS = 3
+_REMEMBERED_BYTES = 16 * 1024  # largest file whose parsed form is cached
 
 
 def latest_id(store: TableStore) -> int | None:
@@ -51,6 +52,15 @@ def exists(store: TableStore, snapshot_id: int) -> bool:
     return store.file_io.exists(store.snapshot_path(snapshot_id))
 
 
+def _parse(data: bytes, path: str) -> Snapshot:
+    # The bytes belong to the key, so a snapshot that took over a removed id is parsed. A large snapshot is not kept.
+    return _parse_cached(data, path) if len(data) <= _REMEMBERED_BYTES else Snapshot.from_json(data, path)
+
+
+# One look at a table reads its few newest snapshots several times: for its health, its changes and its writers.
+_parse_cached = lru_cache(maxsize=256)(Snapshot.from_json)
+
+
 def read(store: TableStore, snapshot_id: int) -> Snapshot:
     """Return a snapshot.
 
@@ -60,7 +70,7 @@ def read(store: TableStore, snapshot_id: int) -> Snapshot:
     """
     path = store.snapshot_path(snapshot_id)
     try:
-        snapshot = Snapshot.from_json(store.file_io.read_bytes(path), path)
+        snapshot = _parse(store.file_io.read_bytes(path), path)
     except FileNotFoundError as error:
         ids = list_ids(store)
         if not ids:
@@ -85,7 +95,7 @@ def try_read(store: TableStore, snapshot_id: int) -> Snapshot | None:
     """
     path = store.snapshot_path(snapshot_id)
     try:
-        return Snapshot.from_json(store.file_io.read_bytes(path), path)
+        return _parse(store.file_io.read_bytes(path), path)
     except FileNotFoundError:
         return None
 

@@ -23,6 +23,7 @@ from lsm_core.maintenance import BucketHealth
 from lsm_core.maintenance import health as health_of_buckets
 from lsm_core.metadata import snapshots
 from lsm_core.metadata.store import TableStore
+from lsm_core.storage import Kept
 from tests.support.platform import House, append_table, commit, keyed_table, open_house
 
 RUNS, IDLE, CATALOG = names.SORTED_RUN_SENSOR, names.IDLE_SENSOR, names.CATALOG_SENSOR
@@ -309,14 +310,14 @@ def test_ages_in_the_health_that_a_process_keeps_are_at_most_an_hour_old(tmp_pat
 
 
 def test_the_health_that_a_process_keeps_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_KEPT_BUCKETS", 3)
-    monkeypatch.setattr(health, "_newest", kept := {})
+    monkeypatch.setattr(health, "_newest", kept := Kept(5))
     tables = [house.warehouse.table(name) for name in ("shop.plain", "shop.orders", "shop.log")]
     for number, table in enumerate(tables):
         for day in "ab"[: number + 1]:
             commit(table, 1, day=day)
         assert table_health(table.store) is table_health(table.store)
-        assert sum(len(found.buckets) for _, found in kept.values()) <= 3
+        assert 0 < kept.size <= 5
+    assert kept.get(tables[0].store.root) is None
 
 
 def test_the_time_budget_ends_a_tick_and_the_next_one_goes_on_from_there(
