@@ -183,7 +183,8 @@ def _check_identity(store: TableStore, base: pa.Table, delta: pa.Table, latest: 
         delta: ADD and DELETE entries of the change.
         latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
     """
-    near = base.filter(pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name"))))
+    is_named = pc.is_in(base.column("file_name"), pc.unique(delta.column("file_name")))
+    near = manifests.filter_rows(base.select(IDENTITY), is_named)
     present = set(identities(near))
     kinds = delta.column("kind").to_pylist()
     delta_identities = identities(delta)
@@ -546,8 +547,9 @@ class BaseEntries:
             near = find_live(self._store, latest, search, metas)
         self._snapshot_id, self._delta_list = latest.id, latest.delta_manifest_list
         self._search, self._near = search, near
+        sides = (side.select(["partition", "total_buckets"]) for side in (entries, near))
         needed_partitions, known_partitions = (
-            set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), 0)))) for side in (entries, near)
+            set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), 0)))) for side in sides
         )
         return pa.concat_tables([near, *self._one_of_each(metas, needed_partitions - known_partitions, search.columns)])
 
