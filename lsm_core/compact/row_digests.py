@@ -10,7 +10,7 @@ Parquet returns unchanged. Nested types, ORC and Avro are compared by `Content`.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,11 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from lsm_core.arrays import longest_value, plain
+from lsm_core.arrays import I64, longest_value, numpy_array, plain
 from lsm_core.compact.splice import SplicedGroup
 from lsm_core.compact.task import COUNTS, FULL, SAMPLED, BucketTask
 from lsm_core.files.formats import format_of
 from lsm_core.format.schema import SEQUENCE_NUMBER, SEQUENCE_NUMBER_ID, VALUE_KIND, VALUE_KIND_ID, TableSchema
+from lsm_core.format.xxhash64 import xxhash64
 from lsm_core.merge import Digest
 from lsm_core.merge.digest import digest
 from lsm_core.metadata.store import TableStore
@@ -96,14 +97,21 @@ class Streams:
 
     Args:
         names: names of the table columns to hash.
+        coded: names of the text columns that are hashed by values, so that dictionaries are not decoded: each value of
+            a dictionary has a 64-bit hash, and these hashes are hashed in the order of the rows. Both sides of a
+            comparison must hash the same columns by values.
 
     Attributes:
         rows: number of rows hashed so far.
+        coded: names of the columns that are hashed by values.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], coded: Collection[str] = ()) -> None:
         self.rows = 0
-        self._columns = {name: _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)}
+        self.coded = frozenset(coded)
+        self._columns: dict[str, _Column | _CodedColumn] = {
+            name: _CodedColumn() if name in self.coded else _Column() for name in (SEQUENCE_NUMBER, VALUE_KIND, *names)
+        }
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; columns that are not hashed are ignored."""
@@ -132,6 +140,43 @@ class Streams:
         return [name for name, column in self._columns.items() if column.value != other._columns[name].value]
 
 
+def _plain_parts(column: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    """Yield the rows of a column as plain arrays that fit into memory, each with the number of its first row."""
+    if not pa.types.is_dictionary(column.type):
+        yield 0, column
+        return
+    rows = max(1, _DECODED_BYTES // max(1, longest_value(column)))
+    for start in range(0, len(column), rows):
+        yield start, plain(column.slice(start, rows))
+
+
+class _CodedColumn:
+    """Hashes of one text column by values: its null positions, and the hash of each value in the order of the rows."""
+
+    def __init__(self) -> None:
+        self._nulls, self._values = xxhash.xxh3_128(), xxhash.xxh3_128()
+        self._dictionary: pa.Array | None = None
+        self._hashes: I64 = np.zeros(0, np.int64)
+
+    @property
+    def value(self) -> tuple[bytes, ...]:
+        return self._nulls.digest(), self._values.digest()
+
+    def add(self, column: pa.Array, row: int) -> None:
+        """Add rows from number ``row`` on, plain or with any dictionary without nulls."""
+        if column.null_count:
+            missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
+            self._nulls.update((missing + row).data)
+            column = column.drop_null()
+        if not pa.types.is_dictionary(column.type) or len(column.dictionary) > len(column):
+            for _, part in _plain_parts(column):
+                self._values.update(xxhash64(part).data)
+            return
+        if self._dictionary is None or not column.dictionary.equals(self._dictionary):
+            self._dictionary, self._hashes = column.dictionary, xxhash64(column.dictionary)
+        self._values.update(self._hashes[numpy_array(column.indices)].data)
+
+
 class _Column:
     """Hashes of one column: its null positions, its text lengths and its values."""
 
@@ -144,12 +189,8 @@ class _Column:
 
     def add(self, column: pa.Array, row: int) -> None:
         """Add rows from number ``row`` on; a dictionary is decoded in parts that fit into memory."""
-        if pa.types.is_dictionary(column.type):
-            rows = max(1, _DECODED_BYTES // max(1, longest_value(column)))
-            for start in range(0, len(column), rows):
-                self._add(plain(column.slice(start, rows)), row + start)
-        else:
-            self._add(column, row)
+        for start, part in _plain_parts(column):
+            self._add(part, row + start)
 
     def _add(self, column: pa.Array, row: int) -> None:
         if column.null_count:
@@ -323,7 +364,8 @@ class OutputDigest:
 
     def _digest_group(self, rows: int, batches: Sequence[pa.RecordBatch]) -> RowGroupDigest:
         if self._exact:
-            streams = Streams(self._schema.field_names)
+            names = self._schema.field_names
+            streams = Streams(names, [name for name in names if _is_coded(batches, name)])
             for batch in batches:
                 streams.add(batch)
             return RowGroupDigest(rows, streams=streams)
@@ -331,3 +373,14 @@ class OutputDigest:
         for batch in batches:
             content = content.plus(content_of(batch, self._schema))
         return RowGroupDigest(rows, content=content)
+
+
+def _is_coded(batches: Sequence[pa.RecordBatch], name: str) -> bool:
+    """Return whether a column is a dictionary of texts without nulls in every batch."""
+    columns = [batch.column(name) for batch in batches]
+    return bool(columns) and all(
+        pa.types.is_dictionary(column.type)
+        and pa.types.is_string(column.type.value_type)
+        and not column.dictionary.null_count
+        for column in columns
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from itertools import pairwise
@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from lsm_core.arrays import chosen_rows
+from lsm_core.arrays import chosen_rows, concat_columns, plain
 from lsm_core.compact.rewrite import ProducedChangelog, RewriteResult
 from lsm_core.compact.row_digests import Content, RowGroupDigest, Streams, content_of
 from lsm_core.compact.splice import SplicedGroup
@@ -177,7 +177,8 @@ def check_content(
                         )
                         raise VerificationFailed("V1", [reason])
                     if written.streams is not None:
-                        if differing := second_reading.streams(place).differing(written.streams):
+                        reread = second_reading.streams(place, written.streams.coded)
+                        if differing := reread.differing(written.streams):
                             columns = ", ".join(f"'{column}'" for column in differing)
                             reason = f"values re-read differ from those written in {columns}: {file.file_name}"
                             raise VerificationFailed("V1", [reason])
@@ -277,13 +278,13 @@ class _SecondReading:
         """Number of rows of each row group, from the file's footer."""
         return self._source.group_rows
 
-    def streams(self, group: int) -> Streams:
-        """Return the hashes of a row group.
+    def streams(self, group: int, coded: Collection[str] = ()) -> Streams:
+        """Return the hashes of a row group; the columns ``coded`` are read as dictionaries and hashed by values.
 
         The row group is decoded column by column, so that each column is in the CPU cache when it is hashed. The helper
         begins with the other columns while the calling thread decodes and checks the keys.
         """
-        hashes = Streams(self._store.schema.field_names)
+        hashes = Streams(self._store.schema.field_names, coded)
         kept: dict[str, pa.Array] = {}
         waiting = deque(self._other_columns)
         sampled: Future[pa.Array | None] = Future()
@@ -294,12 +295,13 @@ class _SecondReading:
                     name = waiting.popleft()
                 except IndexError:
                     return
-                add(name, self._column(source, name, group))
+                add(name, self._column(source, name, group, as_dictionary=name in coded))
 
         def add(name: str, column: pa.Array) -> None:
             hashes.add_column(name, column, 0)
             if (positions := sampled.result()) is not None:
-                kept[name] = chosen_rows(column, positions)
+                chosen = chosen_rows(column, positions)
+                kept[name] = plain(chosen) if pa.types.is_dictionary(chosen.type) else chosen
 
         helper_read = None if self._helper is None else self._helper.submit(read_waiting, self._second)
         try:
@@ -392,8 +394,10 @@ class _SecondReading:
         self._order.add(keys, group in (0, None), group in (len(self._source.group_rows) - 1, None))
         return None if self._witness is None else self._witness.select_output(self._file, keys)
 
-    def _column(self, source: FileSource, name: str, group: int) -> pa.Array:
+    def _column(self, source: FileSource, name: str, group: int, *, as_dictionary: bool = False) -> pa.Array:
         rows = max(1, source.group_rows[group])
+        if as_dictionary:
+            return concat_columns([b.column(0) for b in source.batches([name], rows, [group], dictionaries=[name])])
         parts = [self._convert(name, batch.column(0)) for batch in source.batches([name], rows, [group])]
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 

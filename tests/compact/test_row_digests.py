@@ -137,3 +137,36 @@ def test_only_what_keeps_every_bit_is_compared_so(tmp_path: Path) -> None:
     nested = make_store(tmp_path / "c", {**flat, "a": "ARRAY<INT>"}, ["k"], (), {"bucket": "1"})
     (loose,) = groups(nested, 5, {**number, "a": pa.array([[1]], pa.list_(pa.int32()))}) or ()
     assert loose.streams is None and loose.content is not None
+
+
+def _coded(batches: Sequence[pa.Array]) -> Streams:
+    made = Streams(["s"], ["s"])
+    for column in batches:
+        made.add(pa.RecordBatch.from_arrays([column], ["s"]))
+    return made
+
+
+TEXTS = ["b", None, "", "a", "b", "long " * 40, None, "a", "é", "b"]
+
+
+def test_texts_hashed_by_values_do_not_depend_on_their_dictionaries_or_batches() -> None:
+    plain = pa.array(TEXTS)
+    unordered = pa.array(["a", "unused", "b", "é", "", "long " * 40, "a"])
+    codes = pa.array([2, None, 4, 0, 2, 5, None, 6, 3, 2], pa.int32())
+    whole = _coded([plain])
+    assert not _coded([plain.dictionary_encode()]).differing(whole)
+    other = pa.DictionaryArray.from_arrays(codes, unordered)
+    assert not _coded([other]).differing(whole)
+    assert not _coded([other.slice(0, 3), plain.slice(3, 2), plain.slice(5).dictionary_encode()]).differing(whole)
+
+
+@pytest.mark.parametrize("row", range(len(TEXTS)))
+@pytest.mark.parametrize("text", ["a", "", None, "new"])
+def test_texts_hashed_by_values_differ_if_any_value_or_null_differs(row: int, text: str | None) -> None:
+    changed = [*TEXTS[:row], text, *TEXTS[row + 1 :]]
+    differing = _coded([pa.array(changed).dictionary_encode()]).differing(_coded([pa.array(TEXTS).dictionary_encode()]))
+    assert differing == ([] if changed == TEXTS else ["s"])
+
+
+def test_texts_hashed_by_values_differ_in_another_order() -> None:
+    assert _coded([pa.array(["a", "b"])]).differing(_coded([pa.array(["b", "a"])])) == ["s"]

@@ -96,6 +96,35 @@ def test_v1_stops_what_changes_on_the_way_to_the_file(
     assert data_files_on_disk(store) == disk
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_v1_compares_repeating_texts_as_dictionaries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    store = make_store(tmp_path / "t", FIELDS, ["k"], (), {"bucket": "1"})
+    for start in (0, 500):
+        keys = list(range(start, start + 1000))
+        write(store, pa.table({"k": keys, "v": keys, "s": ["only", "two"] * 500}))
+    real, kinds = KeyValueFileWriter.write, []
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        kinds.append(pa.types.is_dictionary(batch.column("s").type))
+        if not changes:
+            return batch
+        codes = batch.column("s").indices.to_numpy().copy()
+        codes[9] = 1 - codes[9]
+        texts = pa.DictionaryArray.from_arrays(pa.array(codes), batch.column("s").dictionary)
+        return batch.set_column(batch.schema.get_field_index("s"), "s", texts)
+
+    monkeypatch.setattr(KeyValueFileWriter, "write", lambda self, batch: real(self, change(batch)))
+    (task,) = full_tasks(store)
+    if changes:
+        with pytest.raises(VerificationFailed, match=r"V1.*'s'"):
+            run_bucket_task(store, task, ReferenceJudge())
+    else:
+        assert run_bucket_task(store, task, ReferenceJudge()).report.verification == "V2"
+    assert all(kinds)
+
+
 def test_v1_names_the_column_that_changed(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     real = KeyValueFileWriter.write
     monkeypatch.setattr(KeyValueFileWriter, "write", lambda self, batch: real(self, swap_two_values(batch)))

@@ -64,9 +64,9 @@ def groups_read_again(store: TableStore, task: BucketTask, monkeypatch: pytest.M
     found: list[int] = []
     real = v1._SecondReading.streams
 
-    def streams(self: Any, group: int) -> Any:
+    def streams(self: Any, group: int, *coded: Any) -> Any:
         found.append(group)
-        return real(self, group)
+        return real(self, group, *coded)
 
     with monkeypatch.context() as patch:
         patch.setattr(v1._SecondReading, "streams", streams)
