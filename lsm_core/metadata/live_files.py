@@ -81,11 +81,11 @@ def live_parts(
         is_deleted = pc.is_in(part.column("file_name"), deleted_names)
         return pa.concat_tables([keep(part.filter(pc.invert(is_deleted))), part.filter(is_deleted)])
 
-    for meta in metas:
-        if only is not None and meta.file_name not in only:
-            continue
+    chosen = [meta for meta in metas if only is None or meta.file_name in only]
+    others = manifests.iter_manifests(store, [meta for meta in chosen if meta.file_name not in preread], narrow)
+    for meta in chosen:
         part = preread.pop(meta.file_name, None)
-        part = manifests.read_manifest(store, meta, narrow) if part is None else narrow(part)
+        part = next(others) if part is None else narrow(part)
         if len(deleted_names):
             is_deleted = pc.is_in(part.column("file_name"), deleted_names)
             possibly_deleted.append(part.filter(is_deleted))

@@ -59,6 +59,7 @@ _FAST_FROM = 500  # entries; below this, starting DataFusion costs more than it 
 _WHOLE_ROWS = 65_536  # batch size of DataFusion if all entries are kept
 _SLICE_ROWS = 8_192  # batch size of DataFusion if each slice is narrowed
 _REMEMBERED_BYTES = 16 * 1024  # largest file whose decoded form is cached
+_FILES_TOGETHER = 8  # small manifests that `iter_manifests` decodes together
 _KEPT_BYTES = 1 << 20  # largest file whose bytes are cached
 _BYTES_A_ROW = 1_000  # of a decoded manifest list or manifest
 # An expiry reads the lists of all snapshots several times. The bytes belong to the key, so a changed file is decoded.
@@ -203,6 +204,42 @@ def _decode_entries(stored: _Stored, narrow: Narrowing | None) -> pa.Table:
             return fast
     entries = decode_manifest(data, path, expected)
     return entries if narrow is None else narrow(entries)
+
+
+def iter_manifests(
+    store: TableStore, metas: Sequence[ManifestFileMeta], narrow: Narrowing | None = None
+) -> Iterator[pa.Table]:
+    """Yield the entries of each manifest in turn, as :func:`read_manifest` returns them.
+
+    A few small manifests in a row are read and decoded together, which takes less time.
+
+    Args:
+        store: the table.
+        metas: the manifests.
+        narrow: filter for the entries, applied while a manifest is decoded; None to keep all.
+
+    Yields:
+        The entries of one manifest.
+
+    Raises:
+        CorruptFile: a manifest is missing or damaged; the message names it.
+    """
+    for start in range(0, len(metas), _FILES_TOGETHER):
+        group = metas[start : start + _FILES_TOGETHER]
+        if any(meta.file_size > _REMEMBERED_BYTES for meta in group) or sum(map(_count_entries, group)) > _FAST_FROM:
+            yield from (read_manifest(store, meta, narrow) for meta in group)
+            continue
+        paths = [store.manifest_path(meta.file_name) for meta in group]
+        files = [
+            (_read(store, path, meta.file_size), path, _count_entries(meta))
+            for path, meta in zip(paths, group, strict=True)
+        ]
+        _decode_small(files, None)  # the results are kept
+        yield from (_decode_entries(file, narrow) for file in files)
+
+
+def _count_entries(meta: ManifestFileMeta) -> int:
+    return meta.num_added_files + meta.num_deleted_files
 
 
 def _decode_small(files: Sequence[_Stored], narrow: Narrowing | None) -> pa.Table:

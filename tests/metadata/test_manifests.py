@@ -401,3 +401,14 @@ def test_append_tables_have_empty_keys(tmp_path: Path) -> None:
     store = make_store(tmp_path, keys=())
     assert tree_files(store, table_of(entry(store, "a")))[0].min_key == b""
     assert snapshots.latest(store) is None
+
+
+def test_manifests_that_are_decoded_together_come_one_by_one_and_a_damaged_one_is_named(store: TableStore) -> None:
+    metas = [manifests.write_manifests(store, table_of(entry(store, f"{number}")))[0] for number in range(10)]
+    parts = list(manifests.iter_manifests(store, metas))
+    assert [names(part) for part in parts] == [[f"{number}"] for number in range(10)]
+    assert all(part.equals(manifests.read_manifest(store, meta)) for part, meta in zip(parts, metas, strict=True))
+    damaged = Path(store.manifest_path(metas[1].file_name))
+    damaged.write_bytes(damaged.read_bytes().replace(b"Obj", b"Abj"))
+    with pytest.raises(CorruptFile, match=metas[1].file_name):
+        list(manifests.iter_manifests(store, metas))
