@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from lsm_core.compact.exact_keys import NEVER
-from lsm_core.compact.splice import SplicedGroup, choose_groups
+from lsm_core.compact.splice import SplicedGroup, choose_groups, writes_alike
 from lsm_core.compact.task import BucketTask
 from lsm_core.compact.task_vectors import TaskVectors
 from lsm_core.files import AppendFileWriter, open_append
@@ -93,7 +93,7 @@ def append_parts(
         """Return the row groups of a file, or None if it must be decoded."""
         if (
             file.row_count < LEAST_ROWS
-            or file.schema_id != store.schema.id
+            or not writes_alike(store.schema_of(file.schema_id), store.schema)
             or file.write_cols is not None
             or marks.vector(file) is not None
             or file.file_name.rpartition(".")[2] != EXTENSION

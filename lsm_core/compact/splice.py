@@ -12,9 +12,13 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from lsm_core.files.formats.parquet import ROW_GROUP_ROWS
+from lsm_core.format.schema import TableSchema
 
 LEAST_ROWS: Final = ROW_GROUP_ROWS // 2
 """Smallest number of rows of a spliced row group, and of the rows that are merged between two spliced row groups."""
+
+_OPTIONS_OF_FILES: Final = ("file.", "parquet.")
+"""Prefixes of the options that decide how rows are encoded."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,15 @@ def choose_groups(rows: Sequence[int], meets: Sequence[bool], between: Sequence[
     return chosen
 
 
+def writes_alike(stored: TableSchema, current: TableSchema) -> bool:
+    """Return whether a file of schema ``stored`` has the columns and the encoding of a file of schema ``current``."""
+
+    def encoding(schema: TableSchema) -> dict[str, str]:
+        return {name: value for name, value in schema.options.items() if name.startswith(_OPTIONS_OF_FILES)}
+
+    return stored.id == current.id or (stored.fields == current.fields and encoding(stored) == encoding(current))
+
+
 def rows_by_file(groups: Iterable[SplicedGroup]) -> dict[str, int]:
     """Return the number of spliced rows of each file."""
     rows: dict[str, int] = {}
@@ -98,4 +111,4 @@ def numbers_of(groups: Iterable[SplicedGroup], file_name: str) -> Collection[int
     return frozenset(group.number for group in groups if group.file_name == file_name)
 
 
-__all__ = ["LEAST_ROWS", "SplicedGroup", "choose_groups", "numbers_of", "rows_by_file"]
+__all__ = ["LEAST_ROWS", "SplicedGroup", "choose_groups", "numbers_of", "rows_by_file", "writes_alike"]

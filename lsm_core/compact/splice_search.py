@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import numpy_array
 from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
-from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups
+from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, writes_alike
 from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import KeyValueFileWriter, open_kv
@@ -137,7 +137,7 @@ class _Spliceable:
             for file in plan.keepable
             if file.delete_row_count == 0
             and file.name not in marked
-            and metas[file.name].schema_id == store.schema.id
+            and writes_alike(store.schema_of(metas[file.name].schema_id), store.schema)
             # The merge of one row that was never merged may differ from the row.
             and (metas[file.name].file_source == SOURCE_COMPACT or store.options.merge_engine == "deduplicate")
             and file.name.rpartition(".")[2] == EXTENSION

@@ -306,6 +306,22 @@ def test_a_plan_that_was_saved_before_a_column_was_widened_splices_nothing(tmp_p
     assert all(check.passed for check in table.check())
 
 
+def test_only_options_of_files_renew_row_groups(tmp_path: Path) -> None:
+    table, catalog = table_of(tmp_path, "always"), Catalog(str(tmp_path))
+    table.write(rows(list(range(0, 1000, 2)), 0))
+    table.compact(full=True)
+    spliced = []
+    for seed, (option, value) in enumerate([("snapshot.num-retained.max", "20"), ("parquet.page.size", "64 kb")], 1):
+        catalog.alter_table("db.t", [SchemaChange.set_option(option, value)])
+        table = catalog.table("db.t")
+        table.write(rows([300 + seed], seed))
+        spliced.append(table.compact(full=True).groups_spliced)
+    assert spliced[0] > 10
+    assert spliced[1] == 0
+    assert table.to_arrow().num_rows == 501
+    assert all(check.passed for check in table.check())
+
+
 @pytest.mark.soak
 def test_rows_that_vectors_mark_are_not_spliced(tmp_path: Path) -> None:
     table = table_of(tmp_path, "always", **KINDS["vectors"])
