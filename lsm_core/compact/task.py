@@ -172,7 +172,7 @@ class BucketReport:
         seconds: wall clock.
         digest: hex digest of the rows that the writers received (the content of ``files_out``), summed over rewrites
             and key ranges; "" where not all rows were digested. For rewrites compared to the bit it also depends on
-            order and row groups.
+            order, row groups, and which texts were decoded as dictionaries.
         verification: highest check passed: "V0" (counters, metadata), "V1" (re-read files) or "V2" (second merge of
             sampled keys).
         setting: level that was requested (`BucketTask.verification`).

@@ -14,6 +14,7 @@ from dredge.platform_core.health import table_health
 from dredge.platform_core.policies import Policies
 from dredge.platform_core.policies.policy_files import read_policies
 from lsm_core.clock import FixedClock
+from lsm_core.storage import Kept
 from tests.support.platform import append_table, commit, evaluations, keyed_table, open_house
 
 HOUR_MS = 3_600_000
@@ -92,7 +93,7 @@ def test_the_check_exists_unless_all_its_conditions_are_switched_off(tmp_path: P
         )
 
 
-def test_a_further_failing_condition_is_reported_once(tmp_path: Path) -> None:
+def test_a_further_failing_condition_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = keyed_table(tmp_path / "wh", TABLE, partitioned=False)
     commit(table, 6)
     written = max(bucket.newest_file_ms or 0 for bucket in table.health())
@@ -101,7 +102,7 @@ def test_a_further_failing_condition_is_reported_once(tmp_path: Path) -> None:
         card = house.warehouse.card(TABLE)
 
         def report(hours: int, severity: str | None = None) -> list[str]:
-            health._newest.clear()  # a run's process starts without cached ages
+            monkeypatch.setattr(health, "_newest", Kept(100))  # a run's process starts without cached ages
             store = table.store.copy({})
             store.clock = FixedClock(written + hours * HOUR_MS)
             rules = policy if severity is None else replace(policy, checks={"maintenance_alive": severity})

@@ -373,9 +373,9 @@ def test_a_lone_bucket_of_two_threads_stays_whole_and_is_re_read_by_both(
     before, readers = read(store).sort_by("k"), set()
     real = _SecondReading._column
 
-    def column(self: _SecondReading, *place: Any) -> pa.Array:
+    def column(self: _SecondReading, *place: Any, **options: Any) -> pa.Array:
         readers.add(threading.current_thread().name)
-        return real(self, *place)
+        return real(self, *place, **options)
 
     monkeypatch.setattr(_SecondReading, "_column", column)
     (result,) = run_tasks_locally(store, full_tasks(store), ReferenceJudge(), threads=2)
