@@ -235,16 +235,16 @@ def _write_groups(path: str, group_rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "batches"),
+    ("deleted_rows", "batches"),
     [([0], 1), ([19_999], 1), ([0, 19_999], 1), ([10_000], 2), ([1, 2, 5_000], 3), (range(0, 20_000, 5_000), 1)],
 )
-def test_rows_between_few_deleted_rows_are_slices(tmp_path: Path, gone: Sequence[int], batches: int) -> None:
+def test_rows_between_few_deleted_rows_are_slices(tmp_path: Path, deleted_rows: Sequence[int], batches: int) -> None:
     store = make_store(tmp_path, {"a": "INT"}, primary_keys=())
     (meta,) = write_append(store, {"a": np.arange(20_000)})
-    found = list(open_append(store, EMPTY, 0, meta, deleted=Gone(gone)))
-    assert len(found) == batches
-    expected = np.delete(np.arange(20_000), gone)
-    assert np.array_equal(np.concatenate([batch["a"].to_numpy() for batch in found]), expected)
+    slices = list(open_append(store, EMPTY, 0, meta, deleted=Gone(deleted_rows)))
+    assert len(slices) == batches
+    expected = np.delete(np.arange(20_000), deleted_rows)
+    assert np.array_equal(np.concatenate([batch["a"].to_numpy() for batch in slices]), expected)
 
 
 def test_deleted_rows_are_left_out_before_they_are_cast(tmp_path: Path) -> None:
