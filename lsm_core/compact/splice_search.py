@@ -143,7 +143,7 @@ class _Spliceable:
             and file.name.rpartition(".")[2] == EXTENSION
             and (
                 file.level == task.output_level
-                or upgrade_of(store.options, file, task.output_level, max_level) is Upgrade.PLAIN
+                or upgrade_of(store.options, file.level, task.output_level, max_level) is Upgrade.PLAIN
             )
         }
         self._expected: StoredGroups | None = None

@@ -126,7 +126,7 @@ def plan_of(store: TableStore, task: BucketTask, shape_cache: Shapes) -> TaskPla
         force_rewrite_all=options.force_rewrite_all,
         must_rewrite=lambda file: file.name in expired or file.name in marked or file.name in has_unknown_fields,
         marks_above=options.deletion_vectors_enabled,
-        upgrade_rule=lambda file: upgrade_of(options, file, task.output_level, levels.max_level),
+        upgrade_rule=lambda file: upgrade_of(options, file.level, task.output_level, levels.max_level),
         untouched=task.untouched or (),
     )
     if task.drop_delete and not plan.drop_delete:

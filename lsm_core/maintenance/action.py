@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache, wraps
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from lsm_core.errors import CorruptFile, DredgeError, InvalidOption, PlanStale, UnsupportedFeature
@@ -444,10 +445,12 @@ def _to_plain(value: Any) -> Any:
     kind = type(value)
     if kind in _ATOMS:
         return value
-    names = _field_names(kind)  # type: ignore[arg-type]
+    names, read_fields = _fields_of(kind)  # type: ignore[arg-type]
     if names:
-        read = ((name, getattr(value, name)) for name in names)
-        return {name: part if type(part) in _ATOMS else _to_plain(part) for name, part in read}
+        parts = read_fields(value)
+        if not _ATOMS.issuperset(map(type, parts)):
+            parts = map(_to_plain, parts)
+        return dict(zip(names, parts, strict=True))
     if kind in (tuple, list):
         return kind([_to_plain(part) for part in value])
     if kind is dict:
@@ -456,9 +459,12 @@ def _to_plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _field_names(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass, () for other types."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
+def _fields_of(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
+    """Return the names of the fields of a dataclass and a function that reads them; no names for other types."""
+    names = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
+    if len(names) > 1:
+        return names, attrgetter(*names)
+    return names, lambda value: [getattr(value, name) for name in names]
 
 
 def _items(values: Iterable[Mapping[str, Any]], action: Action, table: str) -> Iterable[PlanItem]:

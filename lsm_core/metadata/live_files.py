@@ -453,7 +453,7 @@ def iter_tree_files(store: TableStore, groups: Sequence[pa.Table]) -> Iterator[l
 
     Args:
         store: the table.
-        groups: manifest entries of each bucket.
+        groups: manifest entries of each bucket, all with the same columns.
     """
     start = 0
     while start < len(groups):
@@ -461,16 +461,14 @@ def iter_tree_files(store: TableStore, groups: Sequence[pa.Table]) -> Iterator[l
         while stop < len(groups) and rows + groups[stop].num_rows <= _TREE_FILES_AT_ONCE:
             rows += groups[stop].num_rows
             stop += 1
-        together = pa.concat_tables([group.select(_tree_columns(group)) for group in groups[start:stop]])
+        stored = set(groups[start].column_names)  # read once: each access creates the names again
+        needed = [name for name in (*_COLUMNS, "min_key", "max_key", "first_row_id") if name in stored]
+        together = pa.concat_tables([group.select(needed) for group in groups[start:stop]])
         files, at = tree_files(store, together), 0
         for group in groups[start:stop]:
             yield files[at : at + group.num_rows]
             at += group.num_rows
         start = stop
-
-
-def _tree_columns(entries: pa.Table) -> list[str]:
-    return [name for name in (*_COLUMNS, "min_key", "max_key", "first_row_id") if name in entries.column_names]
 
 
 _TREE_FILES_AT_ONCE: Final = 10_000

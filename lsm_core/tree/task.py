@@ -242,8 +242,8 @@ def close_unit(levels: Levels, unit: CompactUnit) -> CompactUnit:
     return unit if count == initial_count else UniversalCompaction.create_unit(runs, levels.max_level, count)
 
 
-def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_level: int) -> Upgrade:
-    """Return the work besides the metadata change when a file moves to ``output_level``.
+def upgrade_of(options: TableOptions, level: int, output_level: int, max_level: int) -> Upgrade:
+    """Return the work besides the metadata change when a file of ``level`` moves to ``output_level``.
 
     If compactions look up keys, a level-0 file is merged with the higher levels, so that each key's row on the lowest
     level above 0 is complete. The file can stay unchanged only on the top level, or if the newest version of a key is
@@ -251,7 +251,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
 
     Args:
         options: the table's options.
-        file: the file to move.
+        level: level of the file to move.
         output_level: new level of the file.
         max_level: number of the last level.
 
@@ -260,7 +260,7 @@ def upgrade_of(options: TableOptions, file: DataFile, output_level: int, max_lev
     """
     if options.changelog_producer == "full-compaction":
         return Upgrade.COMPARED if output_level == max_level else Upgrade.PLAIN
-    if not options.needs_lookup or file.level != 0:
+    if not options.needs_lookup or level != 0:
         return Upgrade.PLAIN
     if options.format_of_level(0) != options.format_of_level(output_level):
         return Upgrade.REWRITES

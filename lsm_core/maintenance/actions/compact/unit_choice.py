@@ -209,6 +209,8 @@ def why_joined(files: int, rows: int, bins: int, least: int, full: bool) -> str:
     return f"{files} files {rule} with {rows:,} adjacent row ids -> {bins} file{'s' if bins != 1 else ''}"
 
 
+_VERDICT_BYTES: Final = 1 << 10
+"""Approximate memory of one cached verdict of the order of merges, with the options in its key."""
 NOTHING_EXPIRED: Final = ExpiredFiles()
 NOTHING_DELETED: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -270,7 +272,7 @@ def decide(
     # Where keys are looked up, a unit includes the older rows of its keys: merging it first changes no row.
     if not over and store.options.needs_lookup:
         return decision
-    if order_free(store.schema, store.options.raw, retracts, store.name, over).ok:
+    if _is_order_free(store, retracts, over):
         return decision
     if store.options.order_sensitive == "as-paimon":
         return decision
@@ -368,10 +370,27 @@ def decide_by_sizes(store: TableStore, files: FileColumns, now_ms: int) -> Sized
     retracts = bool(files.has_deletes[newest_picked].any()) or bool(
         files.has_deletes[np.isin(files.level, [level for level in levels if level > 0])].any()
     )
-    in_order = store.options.needs_lookup or order_free(store.schema, store.options.raw, retracts, store.name).ok
+    in_order = store.options.needs_lookup or _is_order_free(store, retracts)
     if not in_order and store.options.order_sensitive != "as-paimon":
         return None
     return SizedDecision(sum(runs.sizes[: decision.count]), decision.trigger, decision.facts)
+
+
+def _is_order_free(store: TableStore, retracts: bool, has_expired: bool = True) -> bool:
+    """Return the result of :func:`order_free`, which is the same for many buckets; it is cached with the open table.
+
+    Args:
+        store: the table.
+        retracts: whether the files may hold -U or -D rows.
+        has_expired: whether some rows may be expired.
+    """
+    options = store.options.raw
+    key = ("order-free", store.branch, store.schema.id, frozenset(options.items()), retracts, has_expired)
+    is_free: bool | None = store.kept.get(key)
+    if is_free is None:
+        is_free = order_free(store.schema, options, retracts, store.name, has_expired).ok
+        store.kept.put(key, is_free, _VERDICT_BYTES)
+    return is_free
 
 
 def keeps_tombstones(store: TableStore, files: Sequence[DataFile], now_ms: int) -> bool:
@@ -579,6 +598,10 @@ def task_of(
     """
     options = store.options
     marked = marked if unit.output_level == levels.max_level else ()
+    upgrades = {
+        level: upgrade_of(options, level, unit.output_level, levels.max_level)
+        for level in {file.level for file in unit.files}
+    }
     return plan_task(
         levels,
         unit,
@@ -586,7 +609,7 @@ def task_of(
         force_rewrite_all=options.force_rewrite_all,
         must_rewrite=lambda file: file.name in expired.known or file.name in marked,
         marks_above=options.deletion_vectors_enabled,
-        upgrade_rule=lambda file: upgrade_of(options, file, unit.output_level, levels.max_level),
+        upgrade_rule=lambda file: upgrades[file.level],
     )
 
 
