@@ -32,7 +32,8 @@ from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.manifest import DataFileMeta, file_sizes
+from lsm_core.format.entry_files import file_sizes
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.format.schema import key_names
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.store import TableStore

@@ -8,17 +8,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from lsm_core.arrays import arrow_scalar
 from lsm_core.commit import CommitMessage
 from lsm_core.compact.splice import SplicedGroup
 from lsm_core.errors import CorruptFile, DredgeError
 from lsm_core.format.deletion_vector import DeletionVector
-from lsm_core.format.manifest import ENTRY_SCHEMA, DataFileMeta, EntryFiles, IndexFileMeta, files_to_table
+from lsm_core.format.entry_files import files_from_bytes, files_to_bytes
+from lsm_core.format.manifest import DataFileMeta, IndexFileMeta
 from lsm_core.json_text import parse_json
 from lsm_core.merge.curves import ORDER, Curve
 from lsm_core.metadata.indexes import DeletionFile, deletion_files
@@ -31,7 +31,7 @@ COUNTS: Final = "counts"
 V0: Final = "V0"
 V1: Final = "V1"
 V2: Final = "V2"
-_VERSION: Final = 7
+_VERSION: Final = 8
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,12 @@ class BucketTask:
         return bool(self.bins)
 
     def to_bytes(self) -> bytes:
-        """Return the task as bytes for a worker.
+        """Return the task as bytes for a worker (`files_to_bytes`)."""
+        return files_to_bytes(self.files, self._settings())
 
-        An Arrow stream of the files, with the other fields as JSON in its metadata.
-        """
-        settings = {
+    def _settings(self) -> dict[str, Any]:
+        """Return the fields but the files as JSON values."""
+        return {
             "version": _VERSION,
             "partition": self.partition.hex(),
             "bucket": self.bucket,
@@ -120,7 +121,6 @@ class BucketTask:
             if self.piece is None
             else [None if side is None else side.hex() for side in (self.piece.low, self.piece.high)],
         }
-        return files_to_bytes(self.files, {b"dredge.task": json.dumps(settings).encode()})
 
     @staticmethod
     def from_bytes(data: bytes) -> BucketTask:
@@ -129,24 +129,7 @@ class BucketTask:
         Raises:
             CorruptFile: the bytes have another form.
         """
-        files, metadata = files_from_bytes(data)
-        try:
-            settings = parse_json(metadata[b"dredge.task"])
-            if settings.pop("version") != _VERSION:
-                raise CorruptFile("<compaction task>", "made by another version of Dredge")
-            settings["partition"] = bytes.fromhex(settings["partition"])
-            settings["unit_names"] = tuple(settings["unit_names"])
-            settings["bins"] = tuple(tuple(names) for names in settings["bins"])
-            settings["index_files"] = tuple(IndexFileMeta.of_list(values) for values in settings["index_files"])
-            if settings["untouched"] is not None:
-                settings["untouched"] = tuple(map(str, settings["untouched"]))
-            settings["spliced"] = tuple(map(SplicedGroup.of_list, settings["spliced"]))
-            if settings["piece"] is not None:
-                low, high = (None if side is None else bytes.fromhex(side) for side in settings["piece"])
-                settings["piece"] = KeyRange(low, high)
-            return BucketTask(files=files, **settings)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
+        return _task_of(BucketTask, *files_from_bytes(data, _TASK_BYTES))
 
 
 @dataclass(frozen=True)
@@ -358,64 +341,6 @@ class Judge(Protocol):
         """
 
 
-_PLACE_COLUMNS: Final = ("kind", "partition", "bucket", "total_buckets")
-
-
-def files_to_bytes(files: Sequence[DataFileMeta], metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return an Arrow stream of the files' metadata, with ``metadata`` as schema metadata.
-
-    The columns are those of `ENTRY_SCHEMA`, without the place of the files and without columns that are null.
-    """
-    table = files_to_table(files)
-    shipped_columns = [
-        (kind, column)
-        for kind, column in zip(ENTRY_SCHEMA, table.select(ENTRY_SCHEMA.names).columns, strict=True)
-        if kind.name not in _PLACE_COLUMNS and not (kind.nullable and column.null_count == len(column))
-    ]
-    schema = pa.schema([kind for kind, _ in shipped_columns], dict(metadata))
-    shipped = pa.table([column for _, column in shipped_columns], schema=schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, shipped.schema) as writer:
-        writer.write_table(shipped)
-    return bytes(sink.getvalue())
-
-
-def files_from_bytes(data: bytes) -> tuple[EntryFiles, Mapping[bytes, bytes]]:
-    """Return (files, ``metadata`` by name) from the bytes of :func:`files_to_bytes`.
-
-    Raises:
-        CorruptFile: the bytes have another form.
-    """
-    try:
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-        return EntryFiles(_complete(table)), table.schema.metadata or {}
-    except (pa.ArrowException, KeyError, OSError) as error:
-        raise CorruptFile("<files in transit>", f"unreadable: {error}") from error
-
-
-def _complete(table: pa.Table) -> pa.Table:
-    """Return shipped files with all columns of `ENTRY_SCHEMA`.
-
-    Raises:
-        KeyError: a column is missing that may not be null.
-        ArrowInvalid: a column has another type, or nulls that it may not have.
-    """
-    count, columns = table.num_rows, []
-    for kind in ENTRY_SCHEMA:
-        if kind.name in _PLACE_COLUMNS:
-            value = b"" if kind.name == "partition" else 0
-            columns.append(pa.repeat(arrow_scalar(value, kind.type), count))
-        elif kind.nullable and kind.name not in table.column_names:
-            columns.append(pa.nulls(count, kind.type))
-        else:
-            column = table.column(kind.name)
-            if column.type != kind.type or (column.null_count and not kind.nullable):
-                raise pa.ArrowInvalid(f"column {kind.name} has type {column.type} or nulls")
-            columns.append(column)
-    return pa.table(columns, schema=ENTRY_SCHEMA)
-
-
 @dataclass(frozen=True)
 class SortTask(BucketTask):
     """Task that rewrites the files of a partition in sorted order; all of them in one bin (sorted together).
@@ -438,10 +363,8 @@ class SortTask(BucketTask):
         by_name = {file.file_name: file for file in self.files}
         return tuple(by_name[name] for names in self.bins for name in names)
 
-    def to_bytes(self) -> bytes:
-        """Return the task as bytes for a worker: one line of JSON about the order, then the bytes of the plain task."""
-        line = json.dumps({"order_by": self.order_by, "strategy": self.strategy}).encode()
-        return line + b"\n" + super().to_bytes()
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "order_by": self.order_by, "strategy": self.strategy}
 
     @staticmethod
     def from_bytes(data: bytes) -> SortTask:
@@ -450,15 +373,11 @@ class SortTask(BucketTask):
         Raises:
             CorruptFile: the bytes have another form.
         """
-        line, _, task_bytes = data.partition(b"\n")
-        plain = BucketTask.from_bytes(task_bytes)
-        try:
-            order = parse_json(line)
-            columns, strategy = tuple(map(str, order["order_by"])), str(order["strategy"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptFile("<compaction task>", f"unreadable: {error!r}") from error
-        same = {field.name: getattr(plain, field.name) for field in fields(BucketTask)}
-        return SortTask(**same, order_by=columns, strategy=strategy)
+        return _task_of(SortTask, *files_from_bytes(data, _TASK_BYTES))
+
+
+_Task = TypeVar("_Task", bound=BucketTask)
+_TASK_BYTES: Final = "<compaction task>"
 
 
 def task_from_bytes(data: bytes) -> BucketTask:
@@ -467,4 +386,34 @@ def task_from_bytes(data: bytes) -> BucketTask:
     Raises:
         CorruptFile: the bytes are not a task.
     """
-    return SortTask.from_bytes(data) if data.startswith(b"{") else BucketTask.from_bytes(data)
+    files, settings = files_from_bytes(data, _TASK_BYTES)
+    return _task_of(SortTask if "order_by" in settings else BucketTask, files, settings)
+
+
+def _task_of(kind: type[_Task], files: Sequence[DataFileMeta], settings: dict[str, Any]) -> _Task:
+    """Return the task of ``kind`` with these files and the other fields from JSON values (`BucketTask._settings`).
+
+    Raises:
+        CorruptFile: the settings are not those of such a task.
+    """
+    try:
+        if settings.pop("version") != _VERSION:
+            raise CorruptFile(_TASK_BYTES, "made by another version of Dredge")
+        settings["partition"] = bytes.fromhex(settings["partition"])
+        settings["unit_names"] = tuple(settings["unit_names"])
+        settings["bins"] = tuple(tuple(names) for names in settings["bins"])
+        settings["index_files"] = tuple(IndexFileMeta.of_list(values) for values in settings["index_files"])
+        if settings["untouched"] is not None:
+            settings["untouched"] = tuple(map(str, settings["untouched"]))
+        settings["spliced"] = tuple(map(SplicedGroup.of_list, settings["spliced"]))
+        if settings["piece"] is not None:
+            low, high = (None if side is None else bytes.fromhex(side) for side in settings["piece"])
+            settings["piece"] = KeyRange(low, high)
+        if kind is SortTask:
+            settings["order_by"], settings["strategy"] = (
+                tuple(map(str, settings["order_by"])),
+                str(settings["strategy"]),
+            )
+        return kind(files=files, **settings)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFile(_TASK_BYTES, f"unreadable: {error!r}") from error

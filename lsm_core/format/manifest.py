@@ -15,11 +15,10 @@ from __future__ import annotations
 import io
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import fastavro
 import numpy as np
@@ -375,90 +374,31 @@ def table_to_entries(table: pa.Table) -> list[ManifestEntry]:
 
     Objects are slow, so call this function only for the entries of buckets that are processed.
     """
-    columns = {f.name: table.column(f.name).to_pylist() for f in ENTRY_SCHEMA}
-    entries = []
-    for i in range(table.num_rows):
-        row = {name: values[i] for name, values in columns.items()}
-        file = DataFileMeta(
-            key_stats=_stats(row, "key_stats"),
-            value_stats=_stats(row, "value_stats"),
-            extra_files=tuple(row["extra_files"] or ()),
-            value_stats_cols=_texts(row["value_stats_cols"]),
-            write_cols=_texts(row["write_cols"]),
-            **{name: row[name] for name in _SAME_NAME},
-        )
-        entries.append(ManifestEntry(row["kind"], row["partition"], row["bucket"], row["total_buckets"], file))
-    return entries
+    places = (table.column(name).to_pylist() for name in ("kind", "partition", "bucket", "total_buckets"))
+    return list(map(ManifestEntry, *places, columns_to_files(table)))
 
 
-class EntryFiles(Sequence[DataFileMeta]):
-    """Files of manifest entries as a sequence that stays an Arrow table until a file is asked for.
+def columns_to_files(columns: pa.Table | pa.RecordBatch) -> list[DataFileMeta]:
+    """Return the files of manifest entries as objects, one per row.
 
-    The files of a bucket are made into objects together, on first use, and kept. A driver that only plans and ships
-    the buckets of a large table never does so.
-
-    Attributes:
-        table: the entries (`ENTRY_SCHEMA`), one per file.
+    Args:
+        columns: the columns of `ENTRY_SCHEMA`; nullable ones and those of the place may be absent.
     """
-
-    def __init__(self, table: pa.Table) -> None:
-        """Wrap ``table``, manifest entries (`ENTRY_SCHEMA`)."""
-        self.table = table
-
-    @cached_property
-    def _files(self) -> tuple[DataFileMeta, ...]:
-        return tuple(entry.file for entry in table_to_entries(self.table))
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @overload
-    def __getitem__(self, place: int) -> DataFileMeta: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[DataFileMeta, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> DataFileMeta | tuple[DataFileMeta, ...]:
-        return self._files[place]
-
-    def __iter__(self) -> Iterator[DataFileMeta]:
-        return iter(self._files)
-
-    def __eq__(self, other: object) -> bool:
-        return self._files == tuple(other) if isinstance(other, tuple | EntryFiles) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._files)
-
-    def __repr__(self) -> str:
-        return repr(self._files)
+    stored, count = set(columns.schema.names), columns.num_rows
+    values: dict[str, Sequence[Any]] = {
+        field.name: columns.column(field.name).to_pylist() if field.name in stored else [None] * count
+        for field in ENTRY_SCHEMA
+        if field.name not in ("kind", "partition", "bucket", "total_buckets")
+    }
+    for name in ("value_stats_cols", "write_cols", "key_stats_nulls", "value_stats_nulls"):
+        values[name] = [None if value is None else tuple(value) for value in values[name]]
+    values["extra_files"] = [tuple(names or ()) for names in values["extra_files"]]
+    for name in ("key_stats", "value_stats"):
+        values[name] = list(map(SimpleStats, *(values[f"{name}_{part}"] for part in ("min", "max", "nulls"))))
+    return list(map(DataFileMeta, *(values[name] for name in _MEMBERS)))
 
 
-def file_sizes(files: Sequence[DataFileMeta]) -> list[tuple[str, int, int]]:
-    """Return (name, bytes, rows) of each file; the files of `EntryFiles` are not made into objects."""
-    if not isinstance(files, EntryFiles):
-        return [(file.file_name, file.file_size, file.row_count) for file in files]
-    columns = (files.table.column(name).to_pylist() for name in ("file_name", "file_size", "row_count"))
-    return list(zip(*columns, strict=True))
-
-
-def files_to_table(files: Sequence[DataFileMeta]) -> pa.Table:
-    """Return files as a table (`ENTRY_SCHEMA`) of entries that add them, without partition and bucket.
-
-    The columns of partition and bucket of `EntryFiles` are kept as they are.
-    """
-    if isinstance(files, EntryFiles):
-        return files.table
-    return entries_to_table([ManifestEntry(ADD, b"", 0, 0, file) for file in files])
-
-
-def _stats(row: dict[str, Any], name: str) -> SimpleStats:
-    nulls = row[f"{name}_nulls"]
-    return SimpleStats(row[f"{name}_min"], row[f"{name}_max"], None if nulls is None else tuple(nulls))
-
-
-def _texts(value: list[str] | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)
+_MEMBERS: Final = tuple(member.name for member in fields(DataFileMeta))
 
 
 # Avro field inside _FILE, ENTRY_SCHEMA column; statistics are one level deeper.

@@ -278,20 +278,32 @@ def sections_of(store: TableStore, files: Sequence[DataFileMeta], shapes: Shapes
     shapes = shapes or Shapes(store)
     by_name = {file.file_name: file for file in files}
 
-    def metas(chosen: Sequence[DataFile]) -> Files:
-        return tuple(by_name[file.name] for file in chosen)
+    def metas(parts: Sequence[Sequence[DataFile]]) -> tuple[Files, ...]:
+        return tuple(tuple(by_name[file.name] for file in part) for part in parts)
 
-    sections = []
-    for runs in interval_partition(shapes.of(files)):
+    return [Section(metas(runs), metas(groups)) for runs, groups in divide_by_keys(shapes.of(files))]
+
+
+Parts = Sequence[Sequence[DataFile]]
+
+
+def divide_by_keys(files: Sequence[DataFile]) -> list[tuple[Parts, Parts]]:
+    """Return the sorted runs and the groups of each key-disjoint section (`Section`), in key order.
+
+    Args:
+        files: files of one bucket.
+    """
+    sections: list[tuple[Parts, Parts]] = []
+    for runs in interval_partition(files):
         inside = [file for run in runs for file in run.files]
-        groups: list[list[DataFile]] = []
+        groups: list[Sequence[DataFile]] = []
         for level in sorted({file.level for file in inside if file.level > 0}, reverse=True):
             members = sorted((file for file in inside if file.level == level), key=attrgetter("min_key", "max_key"))
             clean = all(file.max_key < following.min_key for file, following in pairwise(members))
             groups += [members] if clean else [[file] for file in members]  # a broken level is still merged in order
         level0 = newest_first(file for file in inside if file.level == 0)
         groups += [[file] for file in reversed(level0)]
-        sections.append(Section(tuple(metas(run.files) for run in runs), tuple(map(metas, groups))))
+        sections.append(([run.files for run in runs], groups))
     return sections
 
 

@@ -7,10 +7,10 @@ Source: ``DataSplit``, ``MergeTreeSplitGenerator``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from functools import partial
+from dataclasses import astuple, dataclass, field
+from functools import cached_property, partial
+from operator import index
 from typing import Any, Final
 
 import numpy as np
@@ -20,31 +20,57 @@ import pyarrow.compute as pc
 from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.errors import CorruptFile
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.manifest import DataFileMeta, table_to_entries
-from lsm_core.json_text import parse_json
+from lsm_core.format.entry_files import EntryFiles, file_sizes, files_from_bytes, files_to_bytes, shipped_columns
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import key_bytes
 from lsm_core.metadata.indexes import DeletionFile
 from lsm_core.metadata.manifests import evolves
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyRange
-from lsm_core.read.merge_read import Section, sections_of
+from lsm_core.read.merge_read import Section, divide_by_keys
+from lsm_core.tree import DataFile
 
-_VERSION: Final = 5
+_VERSION: Final = 6
+_SPLIT_BYTES: Final = "<split>"
+_Places = tuple[tuple[int, ...], ...]
+_Shape = tuple[tuple[_Places, _Places], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SplitFiles:
     """Files of a split.
 
     Attributes:
-        files: the files.
-        sections: key-disjoint sections; empty where rows need no merging.
-        deletions: the deletion vector of each file; None for a file without deleted rows.
+        listed: the files in the order of the plan, in columns until one of them is accessed.
+        shape: the sorted runs and the groups of each key-disjoint section (`Section`), as positions in ``listed``;
+            empty where rows need no merging.
+        vectors: deletion vectors by file name.
     """
 
-    files: tuple[DataFileMeta, ...]
-    sections: tuple[Section, ...] = ()
-    deletions: tuple[DeletionFile | None, ...] = ()
+    listed: Sequence[DataFileMeta]
+    shape: _Shape = ()
+    vectors: Mapping[str, DeletionFile] = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> tuple[DataFileMeta, ...]:
+        """The files, each once: those of the first section's runs first."""
+        if not self.shape:
+            return tuple(self.listed)
+        return tuple(self.listed[place] for runs, _ in self.shape for run in runs for place in run)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The key-disjoint sections."""
+        files = tuple(self.listed) if self.shape else ()
+        return tuple(
+            Section(*(tuple(tuple(files[place] for place in part) for part in side) for side in sides))
+            for sides in self.shape
+        )
+
+    @cached_property
+    def deletions(self) -> tuple[DeletionFile | None, ...]:
+        """The deletion vector of each of ``files``; None for a file without deleted rows."""
+        return tuple(self.vectors.get(file.file_name) for file in self.files)
 
 
 class Split:
@@ -86,12 +112,16 @@ class Split:
         self.origin, self.within = origin, within
         self.partition, self.bucket, self.raw = partition, bucket, raw
         self.raw_convertible = (raw and len(files) == 1) if raw_convertible is None else raw_convertible
-        vectors = tuple(deletions) or (None,) * len(files)
-        self._parts: SplitFiles | None = SplitFiles(tuple(files), tuple(sections), vectors)
+        places = {file.file_name: place for place, file in enumerate(files)}
+        shape = tuple((_places_of(section.runs, places), _places_of(section.groups, places)) for section in sections)
+        vectors = (
+            {file.file_name: vector for file, vector in zip(files, deletions, strict=True) if vector is not None}
+            if deletions
+            else {}
+        )
+        self._parts: SplitFiles | None = SplitFiles(tuple(files), shape, vectors)
         self._load: Callable[[], SplitFiles] | None = None
-        self.file_count = len(files)
-        self.size = sum(file.file_size for file in files)
-        self.row_count = sum(file.row_count for file in files)
+        self.file_count, self.size, self.row_count = _totals(files)
 
     @classmethod
     def planned(
@@ -146,7 +176,7 @@ class Split:
     @property
     def vectors(self) -> dict[str, DeletionFile]:
         """The deletion vectors by file name."""
-        return {file.file_name: vector for file, vector in zip(self.files, self.deletions, strict=True) if vector}
+        return dict(self._load_parts().vectors)
 
     def _load_parts(self) -> SplitFiles:
         if self._parts is None:
@@ -155,23 +185,21 @@ class Split:
         return self._parts
 
     def to_bytes(self) -> bytes:
-        """Return the split as bytes for a worker of another process (no pickle)."""
-        from lsm_core.commit import CommitMessage  # imported here: reads within one process send no splits
-
-        parts = self._load_parts()
-        places = {file.file_name: place for place, file in enumerate(parts.files)}
-        shape = [
-            [[[places[file.file_name] for file in part] for part in side] for side in (section.runs, section.groups)]
-            for section in parts.sections
-        ]
-        vectors = [None if vector is None else astuple(vector) for vector in parts.deletions]
-        kinds = {"raw": self.raw, "raw_convertible": self.raw_convertible}
-        origin = None if self.origin is None else list(self.origin)
-        within = None if self.within is None else [_hex(self.within.low), _hex(self.within.high)]
-        described: dict[str, Any] = {"version": _VERSION, **kinds, "sections": shape, "deletions": vectors}
-        described |= {"origin": origin, "within": within}
-        head = json.dumps(described).encode()
-        return head + b"\n" + CommitMessage(self.partition, self.bucket, 0, new_files=parts.files).to_bytes()
+        """Return the split as bytes for a worker of another process (`files_to_bytes`); its files stay in columns."""
+        load = self._load
+        parts = self._load_parts() if load is None else load()  # not kept: a plan may have very many splits
+        settings = {
+            "version": _VERSION,
+            "partition": self.partition.hex(),
+            "bucket": self.bucket,
+            "raw": self.raw,
+            "raw_convertible": self.raw_convertible,
+            "sections": parts.shape,
+            "deletions": {name: astuple(vector) for name, vector in parts.vectors.items()},
+            "origin": self.origin,
+            "within": None if self.within is None else [_hex(self.within.low), _hex(self.within.high)],
+        }
+        return files_to_bytes(parts.listed, settings)
 
     @staticmethod
     def from_bytes(data: bytes) -> Split:
@@ -180,25 +208,31 @@ class Split:
         Raises:
             CorruptFile: the bytes are not a split.
         """
-        from lsm_core.commit import CommitMessage
-
-        head, _, message_bytes = data.partition(b"\n")
+        files, settings = files_from_bytes(data, _SPLIT_BYTES)
         try:
-            shape = parse_json(head)
-            message = CommitMessage.from_bytes(message_bytes)
-            files = message.new_files
-            sections = [
-                Section(*(tuple(tuple(files[i] for i in part) for part in side) for side in section))
-                for section in shape["sections"]
-            ]
-            vectors = [None if fields is None else DeletionFile(*fields) for fields in shape["deletions"]]
-            raw, raw_convertible = bool(shape["raw"]), bool(shape["raw_convertible"])
-            origin = None if shape["origin"] is None else (str(shape["origin"][0]), int(shape["origin"][1]))
-            within = None if shape["within"] is None else KeyRange(*map(_of_hex, shape["within"]))
-            place = message.partition, message.bucket
-            return Split(*place, files, raw, sections, vectors, raw_convertible, origin, within)
-        except (KeyError, IndexError, TypeError, ValueError, pa.ArrowException) as error:
-            raise CorruptFile("<split>", f"unreadable: {error!r}") from error
+            if settings["version"] != _VERSION:
+                raise CorruptFile(_SPLIT_BYTES, "made by another version of Dredge")
+            shape = tuple(
+                (tuple(tuple(map(index, run)) for run in runs), tuple(tuple(map(index, group)) for group in groups))
+                for runs, groups in settings["sections"]
+            )
+            every = list(range(len(files)))
+            for side in (0, 1) if shape else ():
+                if sorted(place for sides in shape for part in sides[side] for place in part) != every:
+                    raise ValueError("sections that do not list each file once")
+            vectors = {str(name): DeletionFile(*fields) for name, fields in settings["deletions"].items()}
+            kinds = bool(settings["raw"]), bool(settings["raw_convertible"])
+            place = bytes.fromhex(settings["partition"]), int(settings["bucket"])
+            split = Split.planned(place, kinds, _totals(files), partial(SplitFiles, files, shape, vectors))
+            if settings["origin"] is not None:
+                branch, schema_id = settings["origin"]
+                split.origin = str(branch), int(schema_id)
+            if settings["within"] is not None:
+                low, high = map(_of_hex, settings["within"])
+                split.within = KeyRange(low, high)
+            return split
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise CorruptFile(_SPLIT_BYTES, f"unreadable: {error!r}") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = self._load_parts()
@@ -218,13 +252,27 @@ class Split:
         if not isinstance(other, Split):
             return NotImplemented
         mine, theirs = ((s.partition, s.bucket, s.raw, s.size, s.row_count, s.origin, s.within) for s in (self, other))
-        return mine == theirs and self._load_parts() == other._load_parts()
+        return mine == theirs and (self.files, self.sections, self.deletions) == (
+            other.files,
+            other.sections,
+            other.deletions,
+        )
 
     def __hash__(self) -> int:
         return hash((self.partition, self.bucket, self.raw, self.size, self.row_count))
 
     def __repr__(self) -> str:
         return f"Split(bucket={self.bucket}, raw={self.raw}, files={self.file_count}, size={self.size})"
+
+
+def _totals(files: Sequence[DataFileMeta]) -> tuple[int, int, int]:
+    """Return number of files, bytes and rows."""
+    sizes = file_sizes(files)
+    return len(sizes), sum(size for _, size, _ in sizes), sum(rows for _, _, rows in sizes)
+
+
+def _places_of(parts: Sequence[Sequence[DataFileMeta]], places: Mapping[str, int]) -> _Places:
+    return tuple(tuple(places[file.file_name] for file in part) for part in parts)
 
 
 def _hex(key: bytes | None) -> str | None:
@@ -262,7 +310,7 @@ def cut(store: TableStore, entries: pa.Table, deletions: Deletions, *, disjoint:
     else:
         items = _items_by_row_id(store, entries, groups) if evolves(store) else _items_by_age(entries, groups)
     ordered = entries.take(arrow_array(items.order)).combine_chunks()
-    maker = _SplitMaker(store, ordered, deletions)
+    maker = _SplitMaker(store, ordered, deletions, items.keys)
     return tuple(maker.splits(items, groups[items.order]))
 
 
@@ -277,12 +325,14 @@ class _Items:
         starts: position in ``order`` of each item's first file.
         raw: per item, whether it is a single file without deletes.
         merge_free: per item, whether its whole bucket needs no merging.
+        keys: ranks of the smallest and of the largest key of each file in split order; None without keys.
     """
 
     order: Ints
     starts: Ints
     raw: Bools
     merge_free: Bools
+    keys: tuple[Ints, Ints] | None = None
 
 
 def _groups(entries: pa.Table) -> Ints:
@@ -370,7 +420,7 @@ def _items_by_key(store: TableStore, entries: pa.Table, groups: Ints, disjoint: 
     begins = merge_free | np.r_[True, (offsets + low)[1:] > highest_so_far[:-1]]
     starts = np.flatnonzero(begins)
     single = np.diff(np.r_[starts, count]) == 1
-    return _Items(order, starts, single & plain[starts], merge_free[starts])
+    return _Items(order, starts, single & plain[starts], merge_free[starts], (low, high))
 
 
 def _key_ranks(store: TableStore, entries: pa.Table) -> Ints:
@@ -402,8 +452,12 @@ def _merge_free_files(levels: Ints, groups: Ints, plain: Bools, disjoint: bool) 
 class _SplitMaker:
     """Creates splits from entries in split order (by bucket, then by key or age), and file objects on demand."""
 
-    def __init__(self, store: TableStore, ordered: pa.Table, deletions: Deletions) -> None:
-        self._store, self._ordered, self._deletions = store, ordered, deletions
+    def __init__(
+        self, store: TableStore, ordered: pa.Table, deletions: Deletions, keys: tuple[Ints, Ints] | None
+    ) -> None:
+        self._ordered, self._deletions = ordered, deletions
+        self._merges = store.has_primary_key and not store.options.clusters_keys
+        self._options, self._keys = store.options, keys
 
     def splits(self, items: _Items, groups: Ints) -> Iterator[Split]:
         """Yield the splits: neighbouring items (files that must be in the same split) are joined up to the target size.
@@ -412,7 +466,7 @@ class _SplitMaker:
             items: the files in split order (by bucket, then by key or age), grouped.
             groups: number of the bucket of each file (`_groups`), in split order.
         """
-        options, ordered = self._store.options, self._ordered
+        options, ordered = self._options, self._ordered
         target, cost = options.source_split_target, options.open_file_cost
         sizes, rows = (numpy_array(ordered.column(name)) for name in ("file_size", "row_count"))
         total_size, total_rows = (np.r_[0, np.cumsum(values)].tolist() for values in (sizes, rows))
@@ -430,18 +484,54 @@ class _SplitMaker:
             kinds = (plain, merge_free[first] or (plain and end - begin == 1))
             yield Split.planned(place, kinds, totals, partial(self.load, begin, end, place, plain))
 
+    @cached_property
+    def _columns(self) -> pa.RecordBatch:
+        return shipped_columns(self._ordered)
+
+    @cached_property
+    def _ages(self) -> list[Ints]:
+        """Level, smallest and largest sequence number, and creation time (ms, 0 if unknown) of each file."""
+        ordered = self._ordered
+        created = pc.fill_null(ordered.column("creation_time_ms"), arrow_scalar(0))
+        return [
+            *(numpy_array(ordered.column(name)) for name in ("level", "min_sequence_number", "max_sequence_number")),
+            numpy_array(created),
+        ]
+
     def load(self, begin: int, end: int, place: tuple[bytes, int], raw: bool) -> SplitFiles:
-        """Return the file objects of entries ``begin`` to ``end`` (exclusive).
+        """Return the files of entries ``begin`` to ``end`` (exclusive), in columns.
 
         ``place`` is their partition and bucket. ``raw``: the files need no merge, so no sections are computed.
         """
-        files = [entry.file for entry in table_to_entries(self._ordered.slice(begin, end - begin))]
-        merges = not raw and self._store.has_primary_key and not self._store.options.clusters_keys
-        sections = tuple(sections_of(self._store, files)) if merges else ()
-        if sections:
-            files = [file for section in sections for file in section.files]
+        files = EntryFiles(self._columns.slice(begin, end - begin))
         vectors = self._deletions.get(place, {})
-        return SplitFiles(tuple(files), sections, tuple(vectors.get(file.file_name) for file in files))
+        if vectors:
+            names = self._columns.column("file_name").slice(begin, end - begin).to_pylist()
+            vectors = {name: vectors[name] for name in names if name in vectors}
+        return SplitFiles(files, () if raw or not self._merges else self._shape(begin, end), vectors)
+
+    def _shape(self, begin: int, end: int) -> _Shape:
+        """Return the sections of entries ``begin`` to ``end`` (exclusive), as `sections_of` divides them.
+
+        Ranks of keys are compared in place of keys, which would have to be decoded once more.
+        """
+        assert self._keys is not None
+        names = self._columns.column("file_name").slice(begin, end - begin).to_pylist()
+        low, high = (ranks[begin:end].tolist() for ranks in self._keys)
+        files = [
+            DataFile(name, level, 0, low[place], high[place], 0, first, last, created)
+            for place, (name, level, first, last, created) in enumerate(
+                zip(names, *(numbers[begin:end].tolist() for numbers in self._ages), strict=True)
+            )
+        ]
+        places = {id(file): place for place, file in enumerate(files)}
+        return tuple(
+            (
+                tuple(tuple(places[id(file)] for file in run) for run in runs),
+                tuple(tuple(places[id(file)] for file in group) for group in groups),
+            )
+            for runs, groups in divide_by_keys(files)
+        )
 
 
 def _pack_items(weights: Sequence[int], groups: Sequence[Any], target: int) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,7 @@ from lsm_core.compact.pieces import Task, count_pieces, cut_task, input_size, jo
 from lsm_core.compact.splice import SplicedGroup
 from lsm_core.compact.task import task_from_bytes
 from lsm_core.errors import DredgeError
-from lsm_core.format.manifest import file_sizes
+from lsm_core.format.entry_files import file_sizes
 from lsm_core.json_text import parse_json
 from lsm_core.maintenance.action import size_text
 from lsm_core.maintenance.verify import ReferenceJudge

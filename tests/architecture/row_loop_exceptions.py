@@ -44,6 +44,8 @@ ALLOWED: dict[str, str] = {
     "read/partition_choice.py: idle_partitions": "partitions that a call chooses",
     "read/partition_choice.py: _require_no_outer_blanks": "partitions of a table, when a call chooses none",
     "read/splits.py: splits": "one item per split, or per file in plain lists of numbers",
+    "read/splits.py: load": "names of the files of one split",
+    "read/splits.py: _shape": "numbers of the files of one split",
     "read/prune.py: _choices": "values of the user's filter",
     "read/prune.py: conjoin": "one expression per key column of a file's metadata",
     "read/prune.py: _by_value": "a value of the user's filter",

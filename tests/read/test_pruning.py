@@ -22,7 +22,7 @@ from lsm_core.format.manifest import table_to_entries
 from lsm_core.format.schema import DataField
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.store import TableStore, write_schema
-from lsm_core.read import parse_filter, plan_scan, to_arrow
+from lsm_core.read import Split, parse_filter, plan_scan, to_arrow
 from lsm_core.read.prune import keeps_order
 from lsm_core.types import parse
 from tests.metadata import tables as metadata_tables
@@ -266,12 +266,14 @@ def test_many_files_are_cut_without_making_an_object_of_each(tmp_path: Path, mon
     store = metadata_tables.make_store(tmp_path, {"k": "BIGINT NOT NULL", "v": "INT"}, ("k",))
     made = [metadata_tables.entry(store, f"f{n}.parquet", 0, (), n % 2, n % 3, (n, n + 3)) for n in range(60)]
     metadata_tables.publish(store, 1, None, metadata_tables.table_of(*made))
-    from lsm_core.read import splits as splits_module
+    from lsm_core.format import entry_files
 
     loads: list[int] = []
-    make = splits_module.table_to_entries
-    monkeypatch.setattr(splits_module, "table_to_entries", lambda part: loads.append(part.num_rows) or make(part))
+    make = entry_files.columns_to_files
+    monkeypatch.setattr(entry_files, "columns_to_files", lambda part: loads.append(part.num_rows) or make(part))
     splits = plan_scan(store).splits
+    sent = [split.to_bytes() for split in splits]
     assert loads == []
     assert sum(split.file_count for split in splits) == 60
     assert len({file.file_name for split in splits for file in split.files}) == sum(loads) == 60
+    assert [Split.from_bytes(data) for data in sent] == list(splits)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from lsm_core.errors import ColumnNotFound, CorruptFile, InvalidFilter, SnapshotNotFound
+from lsm_core.format.binary_row import EMPTY_ROW, encode_rows
+from lsm_core.format.manifest import ADD, DataFileMeta, ManifestEntry, entries_to_table
+from lsm_core.format.stats import SimpleStats
 from lsm_core.metadata.store import TableStore
 from lsm_core.read import Split, plan_scan, to_arrow, to_batches
+from lsm_core.read.merge_read import sections_of
+from lsm_core.read.splits import cut
 from tests.support.stores import full_tasks, make_store, read, write
 
 FIELDS = {"dt": "STRING NOT NULL", "k": "INT NOT NULL", "s": "STRING", "v": "BIGINT"}
@@ -116,8 +123,52 @@ def test_splits_survive_the_way_to_another_process(store: TableStore) -> None:
     assert pickle.loads(pickle.dumps(scan.splits)) == scan.splits
     other = pickle.loads(pickle.dumps(store))
     assert rows(pa.Table.from_batches(to_batches(other, scan, sent))) == EXPECTED
-    with pytest.raises(CorruptFile):
-        Split.from_bytes(b"{}\n{}")
+
+
+def test_splits_of_another_form_are_refused(store: TableStore) -> None:
+    data = next(split.to_bytes() for split in plan_scan(store).splits if len(split.files) == 3)
+    head, _, body = data.partition(b"\n")
+    good = json.loads(head)
+    (((runs, groups),)) = good["sections"]
+    for changes in (
+        {"version": 5},
+        {"partition": "no hexadecimal digits"},
+        {"sections": [[runs[1:], groups]]},
+        {"sections": [[runs, [[place - 1 for place in group] for group in groups]]]},
+        {"sections": [[runs]]},
+        {"sections": [[[[str(place) for place in run] for run in runs], groups]]},
+        {"deletions": {"a": ["index"]}},
+        {"within": ["00"]},
+    ):
+        with pytest.raises(CorruptFile, match="<split>"):
+            Split.from_bytes(b"%b\n%b" % (json.dumps({**good, **changes}).encode(), body))
+    for broken in (b"{}\n{}", b"", head, data[:-8], head + b"\n" + bytes(len(body))):
+        with pytest.raises(CorruptFile, match="<split>"):
+            Split.from_bytes(broken)
+
+
+def test_sections_of_a_plan_are_those_of_the_keys(store: TableStore) -> None:
+    rng = np.random.default_rng(11)
+    count = 300
+    low = rng.integers(-40, 40, count)
+    sides = [encode_rows([pa.array(side, pa.int32())], store.schema.trimmed_key_types) for side in (low, low + 3)]
+    ends = zip(*(side.to_pylist() for side in sides), strict=True)
+    none = SimpleStats(EMPTY_ROW, EMPTY_ROW)
+    files = [
+        DataFileMeta(f"f{n}", 1, 1, *ends_of, none, none, int(first), int(first) + 5, 0, int(level), (), int(created))
+        for n, (ends_of, first, level, created) in enumerate(
+            zip(ends, rng.integers(0, 9, count), rng.integers(0, 4, count), rng.integers(0, 2, count), strict=True)
+        )
+    ]
+    (partition,) = encode_rows([pa.array(["a"])], store.schema.partition_types).to_pylist()
+    entries = entries_to_table([ManifestEntry(ADD, partition, n % 7, 7, file) for n, file in enumerate(files)])
+    splits = cut(store, entries, {})
+    assert {split.bucket for split in splits if split.sections} == set(range(7))
+    for split in splits:
+        chosen = set(split.files)
+        expected = () if split.raw else tuple(sections_of(store, [file for file in files if file in chosen]))
+        assert split.sections == expected
+        assert Split.from_bytes(split.to_bytes()) == split
 
 
 def test_wrong_columns_are_named(store: TableStore) -> None:

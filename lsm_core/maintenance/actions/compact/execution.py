@@ -19,7 +19,8 @@ from lsm_core.commit.message import WrittenFile
 from lsm_core.compact import BucketResult, BucketTask, Judge
 from lsm_core.compact.exact_keys import NEVER
 from lsm_core.errors import CommitConflict, DredgeError, PlanStale
-from lsm_core.format.manifest import DataFileMeta, EntryFiles, is_blob_file, table_to_entries
+from lsm_core.format.entry_files import EntryFiles
+from lsm_core.format.manifest import DataFileMeta, is_blob_file, table_to_entries
 from lsm_core.format.schema import KEY_PREFIX
 from lsm_core.format.snapshot import Snapshot
 from lsm_core.iceberg.tag_refs import publish_tags
