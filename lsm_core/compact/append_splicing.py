@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.compact.exact_keys import NEVER
 from lsm_core.compact.splice import SplicedGroup, choose_groups, writes_alike
 from lsm_core.compact.task import BucketTask
@@ -31,7 +32,7 @@ LEAST_ROWS: Final = ROW_GROUP_ROWS // 4
 """Smallest number of rows of a copied row group, and of the rows that are joined between two copied row groups."""
 _LEAST_SHARE: Final = 0.25
 """Smallest share of a bin's rows for which row groups are copied."""
-_NO_KEYS: Final = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
+_NO_KEYS: Final = pa.RecordBatch.from_struct_array(arrow_array([{}, {}], pa.struct([])))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import open_kv
 from lsm_core.format.binary_row import decode_rows, encode_rows
@@ -92,7 +92,7 @@ def sort_keys(store: TableStore, keys: Sequence[bytes]) -> list[bytes]:
     distinct = list(dict.fromkeys(keys))
     if len(distinct) < 2:
         return distinct
-    columns = decode_rows(pa.array(distinct, pa.binary()), store.schema.trimmed_key_types, "(key range)")
+    columns = decode_rows(arrow_array(distinct, pa.binary()), store.schema.trimmed_key_types, "(key range)")
     order = np.argsort(numpy_array(key_bytes(columns)))
     return [distinct[place] for place in order]
 
@@ -254,7 +254,7 @@ class _Search:
     def _scalars(self, files: Sequence[DataFile]) -> _Scalars:
         """Return the smallest keys and the largest keys of files, in the form that compares with keys of rows."""
         metas = [self._metas[file.name] for file in files]
-        rows = pa.array([key for meta in metas for key in (meta.min_key, meta.max_key)], pa.binary())
+        rows = arrow_array([key for meta in metas for key in (meta.min_key, meta.max_key)], pa.binary())
         columns = decode_rows(rows, self._store.schema.trimmed_key_types, "(keys of files)")
         keys = normalise_keys(columns, nullable=self._store.schema.nullable_key)
         scalars = [keys.scalar(at) for at in range(len(rows))]

@@ -762,7 +762,7 @@ class Cancelling:
 
     def survivors(self, entries: pa.Table) -> pa.Table:
         """Return the ADD entries of the next manifest that no DELETE entry cancels, in order."""
-        added = entries.filter(pc.equal(entries.column("kind"), ADD))
+        added = entries.filter(pc.equal(entries.column("kind"), arrow_scalar(ADD)))
         if not len(self._hashes) or not added.num_rows:
             return added
         rows = identity_rows(added)

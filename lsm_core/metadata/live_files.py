@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, numpy_array, one_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array, one_array
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import ADD, DELETE, ENTRY_SCHEMA, ManifestFileMeta, merge_entries
 from lsm_core.format.snapshot import Snapshot
@@ -142,7 +142,7 @@ def _read_deletions(
     for meta in metas:
         if meta.num_deleted_files > 0:
             entries = manifests.read_manifest(store, meta, lambda part: part.select(needed))
-            deleted_names = entries.column("file_name").filter(pc.equal(entries.column("kind"), DELETE))
+            deleted_names = entries.column("file_name").filter(pc.equal(entries.column("kind"), arrow_scalar(DELETE)))
             names.append(one_array(deleted_names, pa.string()))
             if meta.file_size <= free_bytes:
                 decoded[meta.file_name], free_bytes = entries, free_bytes - meta.file_size
@@ -245,7 +245,7 @@ def find_live(
 
 
 def _keep_additions(entries: pa.Table) -> pa.Table:
-    return manifests.filter_rows(entries, pc.equal(entries.column("kind"), ADD))
+    return manifests.filter_rows(entries, pc.equal(entries.column("kind"), arrow_scalar(ADD)))
 
 
 def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile, UnsupportedFeature
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
@@ -59,7 +59,7 @@ class _Bound:
     """
 
     def __init__(self, row: bytes, store: TableStore) -> None:
-        columns = decode_rows(pa.array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
+        columns = decode_rows(arrow_array([row], pa.binary()), store.schema.trimmed_key_types, "(key range)")
         self.key: bytes = key_bytes(columns)[0].as_py()
         self.first_column: bytes = key_bytes(columns[:1])[0].as_py()
         self.scalar = normalise_keys(columns, nullable=store.schema.nullable_key).scalar(0)
@@ -131,10 +131,10 @@ class KeyBounds:
         if bounds is None:
             return None
         try:
-            lows, highs = (numpy_array(key_bytes([side])) for side in bounds)
+            lows, highs = (key_bytes([side]).to_pylist() for side in bounds)
         except UnsupportedFeature:
             return None  # bounds that cannot be decoded as keys exclude nothing
-        return list(lows), list(highs)
+        return lows, highs
 
     def rows(self, batch: pa.RecordBatch) -> tuple[int, int]:
         """Return the rows of an ascending batch that are in the range, as (first row, end); the end is exclusive.

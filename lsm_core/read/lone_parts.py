@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lsm_core.arrays import arrow_array
 from lsm_core.errors import CorruptFile
 from lsm_core.files import open_kv
 from lsm_core.files.reader import open_source
@@ -283,7 +284,7 @@ class _SectionParts:
         A file is merged as a whole if the ranges are out of order or do not cover its keys.
         """
         ends = decode_rows(
-            pa.array([file.min_key, file.max_key], pa.binary()), self._store.schema.trimmed_key_types, file.file_name
+            arrow_array([file.min_key, file.max_key], pa.binary()), self._store.schema.trimmed_key_types, file.file_name
         )
         low, high = self._scalars(ends[0])
         whole = _GroupedFile(file, [low], [high], [file.row_count], whole=True)

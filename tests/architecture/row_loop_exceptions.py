@@ -38,6 +38,7 @@ ALLOWED: dict[str, str] = {
     "read/predicate.py: _expression": "a value of the user's filter",
     "read/predicate.py: _mask": "a value of the user's filter",
     "read/key_range.py: __init__": "one key: a bound of a range",
+    "read/key_range.py: _group_bounds": "the keys of the row groups of a file",
     "read/changes/stream.py: _check_columns": "one item per schema that files were written with",
     "read/scan.py: plan_version": "one item per schema that files were written with",
     "read/partition_choice.py: chosen_partitions": "partitions that a call chooses",

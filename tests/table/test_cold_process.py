@@ -77,6 +77,23 @@ for name in catalog.list_tables("db"):
     assert table.to_arrow(limit=3, snapshot_id=1).num_rows == 3
 print(*[name for name in sys.argv[2:] if name in sys.modules])
 """
+_READ_PARTS = """
+import sys
+from unittest.mock import patch
+
+from lsm_core import Catalog
+from lsm_core.read import lone_parts, split_ranges
+
+split_ranges._LEAST_BYTES = 1
+table = Catalog(sys.argv[1]).table("parts.t")
+for module, name, threads in (lone_parts, "read_raw_file", "1"), (split_ranges, "_cut", "2"):
+    with patch.object(module, name, wraps=getattr(module, name)) as function:
+        assert table.copy({"dredge.read.threads": threads}).to_arrow(columns=["id", "v"]).num_rows == 602
+        assert function.called, name
+assert table.health()
+assert table.plan_maintenance("compact", full=True).base_snapshot
+print(*[name for name in sys.argv[2:] if name in sys.modules])
+"""
 _PANDAS_AFTERWARDS = """
 import pandas, pyarrow
 frame = catalog.table("db.merged").to_arrow().to_pandas()
@@ -101,7 +118,21 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 for i in ids
             ]
             table.write(pa.Table.from_pylist(rows, schema=FIELDS))
+    _write_lone_parts(catalog)
     return place
+
+
+def _write_lone_parts(catalog: Catalog) -> None:
+    """Create a table whose newest file has two keys, one below and one above all others."""
+    catalog.create_database("parts")
+    small = {"target-file-size": "2 kb", "parquet.block.size": "1024", "num-levels": "3"}
+    options = {"bucket": "1", "write-only": "true", "dredge.read.exact-keys": "always", **small}
+    table = catalog.create_table("parts.t", Schema(FIELDS, primary_keys=["id"], options=options))
+    for ids in range(600), range(0, 600, 2), [-1, 600]:
+        row = {"day": dt.date(2024, 1, 1), "n": 1, "x": None, "tags": None}
+        table.write(pa.Table.from_pylist([{"id": i, "v": f"b{i}", **row} for i in ids], schema=FIELDS))
+        if len(ids) == 300:
+            table.compact(full=True)  # rewrites both files to several
 
 
 def _child(program: str, *arguments: str) -> str:
@@ -112,6 +143,10 @@ def _child(program: str, *arguments: str) -> str:
 
 def test_reading_imports_nothing_that_it_does_not_need_and_leaves_pandas_usable(warehouse: Path) -> None:
     assert _child(_READ + _PANDAS_AFTERWARDS, str(warehouse), *HEAVY).strip() == ""
+
+
+def test_reads_of_lone_parts_and_plans_do_not_look_for_pandas(warehouse: Path) -> None:
+    assert _child(_READ_PARTS, str(warehouse), "pandas").strip() == ""
 
 
 def test_status_does_not_look_for_pandas(warehouse: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeGuard
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lsm_core.arrays import arrow_scalar
 from lsm_core.clock import written_span
 from lsm_core.commit.overwrite import moves_hidden_keys
 from lsm_core.errors import DredgeError, InvalidOption
@@ -291,7 +292,7 @@ def _entries_of_left_keys(
 
 def _placed(entries: pa.Table) -> pa.Table:
     """Return the entries of files that have a bucket; postponed rows have none yet."""
-    has_bucket = pc.greater_equal(entries.column("bucket"), 0)
+    has_bucket = pc.greater_equal(entries.column("bucket"), arrow_scalar(0, pa.int32()))
     return entries if pc.all(has_bucket, min_count=0).as_py() else entries.filter(has_bucket)
 
 
