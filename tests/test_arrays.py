@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lsm_core import arrays
 from lsm_core.arrays import (
     arrow_array,
     arrow_scalar,
@@ -29,6 +31,15 @@ from lsm_core.arrays import (
     valid_mask,
     values_of,
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=["no such module", "sys"])
+def pandas(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests without pandas, and as in a process that has imported it, where Arrow makes all arrays of objects."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "_PANDAS", request.param)
+        yield
+
 
 _RECORD = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string())), ("c", pa.struct([("d", pa.binary())]))])
 _VALUES: dict[pa.DataType, Any] = {

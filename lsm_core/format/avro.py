@@ -20,9 +20,9 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final
 
 import fastavro
@@ -568,17 +568,16 @@ class RecordDecoder:
         # A record with one field has the bytes of that field, so a union at the root can become a record.
         return in_record(["null", record]) if self._in_union else record
 
-    def records(self, plain: bytes, rows: int) -> Any:
-        """Return an iterator over the records of a block.
+    def records(self, *blocks: tuple[bytes, int]) -> Any:
+        """Return an iterator over the records of some blocks.
 
         Read the iterator only with :meth:`take`, which converts fastavro's errors to CorruptFile.
 
         Args:
-            plain: the decompressed bytes of the block.
-            rows: number of records of the block.
+            blocks: decompressed bytes and number of records of each block.
         """
-        frame = self._prefix + varint(rows) + varint(len(plain)) + plain + _SYNC
-        return fastavro.reader(io.BytesIO(frame), self._reader_schema)
+        frames = (varint(rows) + varint(len(plain)) + plain + _SYNC for plain, rows in blocks)
+        return fastavro.reader(io.BytesIO(b"".join([self._prefix, *frames])), self._reader_schema)
 
     def take(self, records: Any, count: int) -> list[Any]:
         """Return at most ``count`` more records of the iterator ``records`` as fastavro's objects.
@@ -686,6 +685,10 @@ MAGIC: Final = b"Obj\x01"
 _MAX_HEADER_BYTES: Final = 1 << 24
 
 
+def _broken_header(path: str, error: Exception) -> CorruptFile:
+    return CorruptFile(path, f"its Avro header is broken: {type(error).__name__}: {error}")
+
+
 @dataclass(frozen=True)
 class Block:
     """One block of an Avro file.
@@ -707,7 +710,6 @@ class Container:
     Attributes:
         path: path of the file, for messages.
         schema_text: schema as JSON text.
-        schema: parsed schema.
         codec: name of the codec.
         sync: sync marker.
         header_bytes: size of the header (bytes).
@@ -729,10 +731,9 @@ class Container:
         members = self._members()
         try:
             self.schema_text = members["avro.schema"]
-            self.schema: Any = parse_json(self.schema_text)
             self.codec = members.get("avro.codec", b"null").decode()
         except (KeyError, ValueError) as error:
-            raise CorruptFile(path, f"its Avro header is broken: {type(error).__name__}: {error}") from error
+            raise _broken_header(path, error) from error
         if self.codec not in CODECS:
             raise CorruptFile(path, f'its Avro codec is "{self.codec}"')
         self.sync = self._take(SYNC_BYTES)
@@ -748,6 +749,18 @@ class Container:
                 raise CorruptFile(path, "an Avro sync marker is missing")
             self.blocks.append(Block(rows, start, size))
         self.rows = sum(block.rows for block in self.blocks)
+
+    @cached_property
+    def schema(self) -> Any:
+        """The parsed schema.
+
+        Raises:
+            CorruptFile: the schema is not JSON.
+        """
+        try:
+            return parse_json(self.schema_text)
+        except ValueError as error:
+            raise _broken_header(self.path, error) from error
 
     def plain(self, block: Block) -> bytes:
         """Return the decompressed records of a block.
@@ -926,7 +939,10 @@ def _parse_schema(text: bytes, logical: bool = False) -> _ParsedSchema:
     Raises:
         CorruptFile: the schema is invalid; the error has no path.
     """
-    schema = parse_json(text)
+    try:
+        schema = parse_json(text)
+    except ValueError as error:
+        raise _broken_header("", error) from error
     fields = fields_of(schema, "", logical=logical)
     arrow = pa.schema([pa.field(name, field.arrow, field.nullable) for name, field in fields.items()])
     return _ParsedSchema(arrow, RecordDecoder(fields, list(fields), "", in_union=record_of(schema, "")[1]))
@@ -953,46 +969,60 @@ def read_table(data: bytes, path: str, rows: int | None = None, *, logical: bool
         CorruptFile: the file is damaged, does not have ``rows`` records, or expands beyond the limits of a manifest;
             the message names ``path``.
     """
-    parsed, blocks = _read_blocks(data, path, rows, logical=logical)
+    parsed, blocks = _unpack(data, path, rows, logical=logical)
+    decoder = parsed.decoder
     try:
-        batches = [parsed.decoder.batch(records) for records in blocks]
+        batches = [decoder.batch(_take(decoder, [block])) for block in blocks]
     except CorruptFile as error:  # the cached decoder has no path
         raise CorruptFile(path, error.reason) from error
     return pa.Table.from_batches(batches, parsed.arrow)
 
 
-def read_joined(files: Sequence[tuple[bytes, str, int]]) -> pa.Table | None:
+def read_joined(files: Sequence[tuple[bytes, str, int | None]]) -> tuple[pa.Table, list[int]] | None:
     """Return the records of several small Avro files, one file after the other, as columns of their common schema.
 
-    The conversion of a few records to columns takes as long as that of some hundred records, so it is done once.
+    The conversion of a few records to columns takes as long as that of some hundred records, and the decoder is set up
+    once.
 
     Args:
-        files: content, path and expected number of records of each file.
+        files: content, path and expected number of records of each file; None for an unknown number.
 
     Returns:
-        The table; None if the files have different schemas, or if a record has an invalid value.
+        The table, and the number of records of each file. None if the files have different schemas, or if a record has
+        an invalid value.
 
     Raises:
         CorruptFile: a file is damaged, as :func:`read_table` describes; the message names its path.
     """
-    decoders: list[_ParsedSchema] = []
-    records: list[Any] = []
-    for data, path, rows in files:
-        parsed, blocks = _read_blocks(data, path, rows)
-        decoders.append(parsed)
-        records += chain.from_iterable(blocks)
-    if any(parsed is not decoders[0] for parsed in decoders):
+    unpacked = [_unpack(*file) for file in files]
+    parsed = unpacked[0][0]
+    if any(other is not parsed for other, _ in unpacked):
         return None
     try:
-        return pa.Table.from_batches([decoders[0].decoder.batch(records)], decoders[0].arrow)
+        batch = parsed.decoder.batch(_take(parsed.decoder, [block for _, blocks in unpacked for block in blocks]))
     except CorruptFile:
         return None
+    counts = [sum(rows for _, rows in blocks) for _, blocks in unpacked]
+    return pa.Table.from_batches([batch], parsed.arrow), counts
 
 
-def _read_blocks(
+def _take(decoder: RecordDecoder, blocks: Sequence[tuple[bytes, int]]) -> list[Any]:
+    """Return all records of some blocks (decompressed bytes, number of records) as fastavro's objects.
+
+    Raises:
+        CorruptFile: a record is broken, or there are fewer records; the error has no path.
+    """
+    count = sum(rows for _, rows in blocks)
+    records = decoder.take(decoder.records(*blocks), count)
+    if len(records) != count:
+        raise CorruptFile("", f"an Avro block has {count - len(records)} records fewer than it claims")
+    return records
+
+
+def _unpack(
     data: bytes, path: str, rows: int | None, *, logical: bool = False
-) -> tuple[_ParsedSchema, list[list[Any]]]:
-    """Return the schema of an Avro file, and the records of each block as fastavro's objects.
+) -> tuple[_ParsedSchema, list[tuple[bytes, int]]]:
+    """Return the schema of an Avro file, and the decompressed bytes and the number of records of each block.
 
     The arguments and errors are those of :func:`read_table`.
     """
@@ -1007,19 +1037,16 @@ def _read_blocks(
         text = container.schema_text
         parse = _parse_schema if len(text) <= _MAX_CACHED_SCHEMA else _parse_schema.__wrapped__
         parsed = parse(text, logical)
-        blocks = []
-        total_rows = size = 0
-        for block in container.blocks:
-            plain = container.plain(block)
-            total_rows, size = total_rows + block.rows, size + len(plain)
-            if size > min(allowance + _RECORD_BYTES * total_rows, max(allowance, _MAX_TOTAL_BYTES)):
-                raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {total_rows} records")
-            records = parsed.decoder.take(parsed.decoder.records(plain, block.rows), block.rows)
-            if len(records) != block.rows:
-                raise CorruptFile(path, f"an Avro block has {block.rows - len(records)} records fewer than it claims")
-            blocks.append(records)
-    except CorruptFile as error:  # the cached decoder has no path
+    except CorruptFile as error:  # the cached schema has no path
         raise CorruptFile(path, error.reason) from error
+    blocks = []
+    total_rows = size = 0
+    for block in container.blocks:
+        plain = container.plain(block)
+        total_rows, size = total_rows + block.rows, size + len(plain)
+        if size > min(allowance + _RECORD_BYTES * total_rows, max(allowance, _MAX_TOTAL_BYTES)):
+            raise CorruptFile(path, f"its {len(data)} bytes unpack to {size} and more for {total_rows} records")
+        blocks.append((plain, block.rows))
     return parsed, blocks
 
 
@@ -1035,10 +1062,10 @@ def decode_block(container: Container, plain: bytes, rows: int) -> pa.RecordBatc
         CorruptFile: a record is broken, or there are fewer records.
     """
     decoder = _parse_schema(container.schema_text, logical=True).decoder
-    records = decoder.take(decoder.records(plain, rows), rows)
-    if len(records) != rows:
-        raise CorruptFile(container.path, f"{rows - len(records)} Avro records are missing")
-    return decoder.batch(records)
+    try:
+        return decoder.batch(_take(decoder, [(plain, rows)]))
+    except CorruptFile as error:  # the cached decoder has no path
+        raise CorruptFile(container.path, error.reason) from error
 
 
 def read_records(data: bytes, path: str) -> tuple[Mapping[str, Any], list[Record]]:

@@ -108,12 +108,12 @@ def files_to_bytes(files: Sequence[DataFileMeta], settings: Mapping[str, Any]) -
     return b"%b\n%b" % (head.encode(), batch.serialize())
 
 
-def files_from_bytes(data: bytes, what: str) -> tuple[EntryFiles, dict[str, Any]]:
+def files_from_bytes(data: bytes, label: str) -> tuple[EntryFiles, dict[str, Any]]:
     """Return the files and the settings from the bytes of :func:`files_to_bytes`.
 
     Args:
         data: the bytes.
-        what: name of the bytes in errors, such as "<split>".
+        label: name of the bytes in errors, such as "<split>".
 
     Raises:
         CorruptFile: the bytes have another form.
@@ -131,4 +131,4 @@ def files_from_bytes(data: bytes, what: str) -> tuple[EntryFiles, dict[str, Any]
             raise ValueError("nulls in a column that has none")
         return EntryFiles(batch), settings
     except (pa.ArrowException, AttributeError, EOFError, KeyError, OSError, TypeError, ValueError) as error:
-        raise CorruptFile(what, f"unreadable: {error!r}") from error
+        raise CorruptFile(label, f"unreadable: {error!r}") from error

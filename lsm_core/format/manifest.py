@@ -536,14 +536,14 @@ def decode_manifests(files: Sequence[tuple[bytes, str, int]]) -> list[pa.Table]:
         CorruptFile: a manifest is damaged, or has another number of entries; the message names its path.
         UnsupportedFeature: the serializer version of a manifest is unknown.
     """
-    table = read_joined(files) if len(files) > 1 else None
+    decoded = read_joined(files) if len(files) > 1 else None
     try:
-        entries = None if table is None else from_avro_table(table)
+        entries = None if decoded is None else from_avro_table(decoded[0])
     except (CorruptFile, UnsupportedFeature):
         entries = None
-    if entries is None:  # one by one: an error then names the manifest
+    if decoded is None or entries is None:  # one by one: an error then names the manifest
         return [decode_manifest(*file) for file in files]
-    ends = list(accumulate(rows for *_, rows in files))
+    ends = list(accumulate(decoded[1]))
     return [entries.slice(start, end - start) for start, end in pairwise([0, *ends])]
 
 
@@ -901,9 +901,41 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
         CorruptFile: the file is damaged; the message names ``path``.
         UnsupportedFeature: the serializer version is unknown.
     """
-    metas = []
     table = read_table(data, path)
-    unknown_fields = _unknown_definitions(table, data, path)
+    return _manifests_of(table, _unknown_definitions(table, data, path), path)
+
+
+def decode_manifest_lists(files: Sequence[tuple[bytes, str]]) -> list[list[ManifestFileMeta]]:
+    """Return the manifests of each of several small manifest lists, which are decoded together (:func:`read_joined`).
+
+    Args:
+        files: content and path of each manifest list.
+
+    Raises:
+        CorruptFile: a file is damaged; the message names its path.
+        UnsupportedFeature: the serializer version of a manifest list is unknown.
+    """
+    decoded = read_joined([(*file, None) for file in files]) if len(files) > 1 else None
+    if decoded is not None:
+        table, counts = decoded
+        try:
+            metas = _manifests_of(table, _unknown_definitions(table, *files[0]), "")
+        except (CorruptFile, UnsupportedFeature):
+            pass  # one by one: the error then names the manifest list
+        else:
+            return [metas[start:end] for start, end in pairwise([0, *accumulate(counts)])]
+    return [decode_manifest_list(*file) for file in files]
+
+
+def _manifests_of(table: pa.Table, unknown_fields: Mapping[str, str], path: str) -> list[ManifestFileMeta]:
+    """Return the manifests in the records of manifest lists.
+
+    Args:
+        table: the records.
+        unknown_fields: definitions of unknown fields by name (:func:`_unknown_definitions`).
+        path: path of the manifest list, for messages.
+    """
+    metas = []
     for record in table.to_pylist():
         version = record.get("_VERSION")
         if version != VERSION:

@@ -487,6 +487,10 @@ _COLUMNS = (
 )
 
 
+TREE_COLUMNS: Final = ("partition", "bucket", "total_buckets", *_COLUMNS, "min_key", "max_key")
+"""Columns of manifest entries from which :func:`bucket_groups` and :func:`tree_files` make the trees of buckets."""
+
+
 def compacted_only(store: TableStore) -> bool:
     """Return whether batch reads skip level 0, so that they see only compacted files, with one row per key."""
     return store.options.batch_scan_skips_level0

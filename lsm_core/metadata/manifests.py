@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,7 @@ from lsm_core.format.manifest import (
     decode_index_manifest,
     decode_manifest,
     decode_manifest_list,
+    decode_manifest_lists,
     decode_manifests,
     encode_index_manifest,
     encode_manifest,
@@ -96,14 +98,29 @@ def read_list(store: TableStore, name: str, size: int | None = None) -> list[Man
 
     Source: ``ManifestList``.
     """
-    path = store.manifest_path(name)
-    data = _read(store, path, size)
-    key = (path, data)
-    metas: list[ManifestFileMeta] | None = _decoded_lists.get(key)
-    if metas is None:
-        metas = decode_manifest_list(data, path)
-        _decoded_lists.put(key, metas, len(data) + _BYTES_A_ROW * len(metas))
-    return list(metas)
+    return _read_lists(store, [(name, size)])[0]
+
+
+def _read_lists(store: TableStore, lists: Sequence[tuple[str, int | None]]) -> list[list[ManifestFileMeta]]:
+    """Return the result of :func:`read_list` for several manifest lists; small ones are decoded together.
+
+    Args:
+        store: the table.
+        lists: file name and recorded size of each list.
+    """
+    paths = [store.manifest_path(name) for name, _ in lists]
+    keys = [(_read(store, path, size), path) for path, (_, size) in zip(paths, lists, strict=True)]
+    decoded: list[list[ManifestFileMeta] | None] = [_decoded_lists.get(key) for key in keys]
+    missing = [key for key, metas in zip(keys, decoded, strict=True) if metas is None]
+    if any(len(data) > _REMEMBERED_BYTES for data, _ in missing):
+        new = iter([decode_manifest_list(*key) for key in missing])
+    else:
+        new = iter(decode_manifest_lists(missing))
+    for place, key in enumerate(keys):
+        if decoded[place] is None:
+            decoded[place] = metas = next(new)
+            _decoded_lists.put(key, metas, len(key[0]) + _BYTES_A_ROW * len(metas))
+    return [list(metas or ()) for metas in decoded]
 
 
 def write_list(store: TableStore, metas: Sequence[ManifestFileMeta]) -> tuple[str, int]:
@@ -313,7 +330,9 @@ def data_manifests(store: TableStore, snapshot: Snapshot) -> list[ManifestFileMe
     Raises:
         CorruptFile: a manifest list is missing or damaged.
     """
-    return [*base_list(store, snapshot), *delta_list(store, snapshot)]
+    base = snapshot.base_manifest_list, snapshot.base_manifest_list_size
+    delta = snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+    return list(chain.from_iterable(_read_lists(store, [base, delta])))
 
 
 def live_entries(

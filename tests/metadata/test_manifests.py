@@ -27,7 +27,7 @@ from lsm_core.format.manifest import (
 )
 from lsm_core.metadata import TableStore, bucket_groups, manifests, snapshots, tree_files
 from lsm_core.metadata.manifests import fast_decode
-from lsm_core.storage import FaultyFileIO, InjectedFault, LocalFileIO
+from lsm_core.storage import FaultyFileIO, InjectedFault, Kept, LocalFileIO
 from tests.metadata.tables import entry, make_store, publish, table_of
 from tests.support.references import all_references, metadata_references
 from tests.support.samples import examples
@@ -412,3 +412,21 @@ def test_manifests_that_are_decoded_together_come_one_by_one_and_a_damaged_one_i
     damaged.write_bytes(damaged.read_bytes().replace(b"Obj", b"Abj"))
     with pytest.raises(CorruptFile, match=metas[1].file_name):
         list(manifests.iter_manifests(store, metas))
+
+
+def test_both_lists_of_a_snapshot_are_decoded_together_and_a_damaged_one_is_named(
+    store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = publish(store, 1, table_of(entry(store, "a")), table_of(entry(store, "b")))
+    with monkeypatch.context() as patch:
+        patch.setattr("lsm_core.format.manifest.decode_manifest_list", None)
+        metas = manifests.data_manifests(store, snapshot)
+    assert metas == [*manifests.base_list(store, snapshot), *manifests.delta_list(store, snapshot)] and len(metas) == 2
+    path = Path(store.manifest_path(snapshot.delta_manifest_list))
+    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
+    out = io.BytesIO()
+    fastavro.writer(out, reader.writer_schema, [{**record, "_VERSION": 9} for record in reader])
+    path.write_bytes(out.getvalue())
+    monkeypatch.setattr(manifests, "_decoded_lists", Kept(1 << 20))  # both are decoded again
+    with pytest.raises(UnsupportedFeature, match=path.name):
+        manifests.data_manifests(store, replace(snapshot, delta_manifest_list_size=path.stat().st_size))

@@ -215,7 +215,7 @@ class AvroSource(WholeFileSource):
             with decoding_errors(self.path, "Avro"):
                 plain = self._container.plain(block)
             unpacked += len(plain)
-            records, remaining = decoder.records(plain, block.rows), block.rows
+            records, remaining = decoder.records((plain, block.rows)), block.rows
             while remaining:
                 decoded = decoder.take(records, min(remaining, most - len(gathered)))
                 if not decoded:

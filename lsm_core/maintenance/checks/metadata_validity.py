@@ -20,7 +20,7 @@ from lsm_core.maintenance.checks.outcome import CheckInput, CheckReport
 from lsm_core.maintenance.file_remedies import Remedy, find_tree_remedies
 from lsm_core.metadata import manifests, snapshots
 from lsm_core.metadata.indexes import deletion_vectors, read_vector, require_in_place
-from lsm_core.metadata.live_files import BucketGroup, bucket_groups, tree_files
+from lsm_core.metadata.live_files import TREE_COLUMNS, BucketGroup, bucket_groups, tree_files
 from lsm_core.metadata.store import TableStore
 from lsm_core.tree import find_violations
 
@@ -98,7 +98,7 @@ def inspect_tree(
     broken: list[BrokenInvariant] = []
     has_levels = store.schema.primary_keys and not store.options.clusters_keys  # else files of a level overlap
     texts: dict[bytes, str] = {}
-    for groups in _batches(bucket_groups(manifests.live_entries(store, latest))):
+    for groups in _batches(bucket_groups(manifests.live_entries(store, latest, columns=TREE_COLUMNS))):
         texts |= {
             binary: partition_text(store.schema, binary, store.options)
             for binary in {binary for binary, *_ in groups} - texts.keys()
