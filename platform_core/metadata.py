@@ -31,6 +31,11 @@ Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 _BAR = 24
 _SHOWN_BUCKETS = 16
 _SHOWN_ITEMS = 40
+_LABELS: Final = {
+    "groups_spliced": "row groups copied without decoding",
+    "bytes_spliced": "bytes copied without decoding",
+}
+"""Labels of numbers whose names in reports are terms of the code."""
 _WORST_BUCKETS = 20
 _MOST_TEXT = 1_000
 TERMS: Final[Mapping[str, str]] = {
@@ -353,7 +358,7 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
     """Return a report's numbers (`Report.numbers`) as metadata; texts, lists and mappings become text.
 
     ``rows_dropped`` of ``{"superseded": 3}`` becomes "rows dropped": "3 superseded". A mapping inside a mapping becomes
-    a table.
+    a table, in which an empty text is "none".
 
     Args:
         numbers: numbers of the report by name.
@@ -361,7 +366,7 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
     """
     metadata: dict[str, dg.MetadataValue] = {}
     for key, value in numbers.items():
-        name = f"{prefix}{key.replace('_', ' ')}"
+        name = prefix + (_LABELS.get(key) or key.replace("_", " "))
         if isinstance(value, bool):
             metadata[name] = dg.MetadataValue.bool(value)
         elif isinstance(value, int):
@@ -376,7 +381,8 @@ def number_metadata(numbers: Mapping[str, Any], prefix: str = "") -> dict[str, d
             for inner, table in value.items():
                 if isinstance(table, Mapping) and table:
                     rows = [
-                        f"| {plain_cell(str(key))} | {plain_cell(str(item))} |" for key, item in sorted(table.items())
+                        f"| {plain_cell(str(key))} | {plain_cell(str(item)) or 'none'} |"
+                        for key, item in sorted(table.items())
                     ]
                     lines = ["| | |", "|---|---|", *rows[:_SHOWN_ITEMS], *_count_more(len(rows), _SHOWN_ITEMS, "rows")]
                     metadata[f"{prefix}{inner.replace('_', ' ')}"] = dg.MetadataValue.md("\n".join(lines))

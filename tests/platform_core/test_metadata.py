@@ -97,18 +97,22 @@ def test_options_that_are_kept_but_not_acted_on_are_shown_with_the_table() -> No
 def test_a_reports_numbers_plot_and_the_rest_is_text() -> None:
     numbers = {
         "rows_in": 3, "seconds": 0.12345, "snapshot_id": None, "warnings": [], "expired": (1, 2), "digest": "ab",
+        "groups_spliced": 4,
         "rows_dropped": {"superseded": 1234, "expired": 0},
-        "verification": {"level": "V2", "keys_checked": 7, "digests": {"dt=a|b/bucket-0": "ff"}, "independence": "by another"},
+        "verification": {
+            "level": "V2", "keys_checked": 7, "digests": {"dt=a|b/bucket-0": "ff", "dt=c": ""}, "independence": "by another",
+        },
     }  # fmt: skip
     metadata = {name: value.value for name, value in number_metadata(numbers, "x: ").items()}
     assert metadata == {
         "x: rows in": 3,
+        "x: row groups copied without decoding": 4,
         "x: seconds": 0.123,
         "x: expired": "1, 2",
         "x: digest": "ab",
         "x: rows dropped": "1,234 superseded",
         "x: verification": "V2 level, 7 keys checked, by another",
-        "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | ff |",
+        "x: digests": "| | |\n|---|---|\n| dt=a\\|b/bucket-0 | ff |\n| dt=c | none |",
     }
 
 
