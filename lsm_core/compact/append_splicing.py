@@ -125,7 +125,9 @@ def append_parts(
         else:
             between += [0] * len(groups.group_rows)
     counts = [rows for _, _, rows in candidates]
-    chosen = {candidates[at][:2] for at in choose_groups(counts, [False] * len(counts), between, LEAST_ROWS)}
+    chosen = {
+        candidates[at][:2] for at in choose_groups(counts, [False] * len(counts), between, LEAST_ROWS, LEAST_ROWS)
+    }
     copied = sum(rows for at, number, rows in candidates if (at, number) in chosen)
     if copied < _LEAST_SHARE * sum(file.row_count for file in files):
         return whole

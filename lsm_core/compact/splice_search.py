@@ -7,26 +7,31 @@ row groups, only key columns are read.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lsm_core.arrays import numpy_array
 from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
-from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, writes_alike
+from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, cut_evenly, joined, writes_alike
 from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import BucketTask
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource, format_of
+from lsm_core.files.formats.guard import open_checked, quietly_close
 from lsm_core.files.formats.parquet import EXTENSION, ROW_GROUP_ROWS
 from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.index_writer import indexed_columns
 from lsm_core.files.reader import open_source
-from lsm_core.files.row_groups import StoredGroups, can_join, open_groups
+from lsm_core.files.row_group_parts import GroupPages, PageIndexes, PartSizes
+from lsm_core.files.row_groups import StoredGroups, can_join, read_groups
 from lsm_core.files.splicing import encoded_groups
+from lsm_core.files.writer import row_group_bytes
 from lsm_core.format.binary_row import encode_rows
 from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.format.schema import KEY_PREFIX, VALUE_KIND
@@ -39,7 +44,13 @@ from lsm_core.tree.task import Rewrite, Upgrade, upgrade_of
 from lsm_core.types.arrow import refit
 
 _LEAST_SHARE: Final = 0.1
-"""Smallest share of a rewrite's rows for which row groups are spliced."""
+"""Smallest share of a rewrite's rows for which row groups are spliced, and for which parts of row groups are."""
+_PARTS: Final = 8
+"""A part of a row group has at least the usual rows of a row group, divided by this number."""
+_MOST_GROUPS: Final = 2
+"""Largest number of row groups, in multiples of the usual number, of files whose row groups are cut into parts."""
+_MOST_DICTIONARIES: Final = 16
+"""The dictionaries of a row group that is cut, which each part gets, are at most a share of 1 / 16 of its bytes."""
 _DELTA_BINARY_PACKED: Final = 5
 _BATCH_ROWS: Final = 65_536
 
@@ -153,7 +164,7 @@ class _Spliceable:
         """Return whether row groups of a file may be spliced, as far as its metadata shows."""
         return name in self._names
 
-    def groups(self, meta: DataFileMeta) -> StoredGroups | None:
+    def groups(self, meta: DataFileMeta) -> tuple[StoredGroups, PageIndexes] | None:
         """Return the row groups of a file, or None if the file has another layout than new files.
 
         Raises:
@@ -165,8 +176,12 @@ class _Spliceable:
             _, self._expected, _ = encoded_groups(open_part, "(new file)", schema.empty_table())
             self._codecs, self._allows_delta = KeyValueFileWriter.encoding(store, level)
         path = store.data_path(self._task.partition, self._task.bucket, meta)
-        groups = open_groups(store.file_io, path, size=meta.file_size)
-        if not can_join(self._expected, groups):
+        with open_checked(store.file_io, path, "Parquet", meta.file_size) as source:
+            groups = read_groups(source, path)
+            joins = can_join(self._expected, groups)
+            indexes = PageIndexes(source, groups, KeyValueFileWriter.file_schema(store)) if joins else None
+        quietly_close(source)
+        if indexes is None:
             return None
         kinds = group_bounds(groups.footer, pa.schema([(VALUE_KIND, pa.int32())]), VALUE_KIND, path)
         if kinds is None or any(numpy_array(side).any() for side in kinds):  # a merge makes rows +I
@@ -177,18 +192,19 @@ class _Spliceable:
                     return None
                 if not self._allows_delta and _DELTA_BINARY_PACKED in chunk.encodings:
                     return None
-        return groups
+        return groups, indexes
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """Row group, or a file whose row groups are not searched.
+    """Row group, part of a row group, or a file whose row groups are not searched.
 
     Attributes:
         file_name: name of the file.
         number: index of the row group; None for a file.
+        first_row: first row of a part of a row group; None for all rows.
         rows: number of rows.
-        size: bytes of the row group.
+        size: bytes of the row group or part.
         low: smallest key, comparable with keys of rows.
         high: largest key, likewise.
         low_row: smallest key as a BinaryRow.
@@ -197,6 +213,7 @@ class _Unit:
 
     file_name: str
     number: int | None
+    first_row: int | None
     rows: int
     size: int
     low: Any
@@ -218,11 +235,12 @@ class _Search:
         self._metas = {file.file_name: file for file in task.files if file.file_name in names}
         self._spec = KeySpec.of(store.schema, table=store.name)
         self._always = store.options.exact_keys == ALWAYS
+        self._sizes: dict[tuple[str, int], PartSizes] = {}
+        """Bytes of the parts of the row groups that may be cut, by name of the file and index."""
 
     def run(self) -> list[SplicedGroup]:
         """Return the row groups to splice, in key order."""
-        units = self._units()
-        least = min(LEAST_ROWS, max((unit.rows for unit in units if unit.number is not None), default=0) // 2)
+        units, least, least_merged = self._units()
         kept = _scalars(self._store, [key for file in self._kept for key in (file.min_key, file.max_key)])
         # the output around a kept file ends before it, so no row group may reach over one
         lows = sorted([*(unit.low for unit in units), *kept[::2]])
@@ -256,65 +274,148 @@ class _Search:
             self._read_keys(name, numbers, (starts, ends), met, between)
             if all(met):
                 return []
-        chosen = [candidates[at] for at in choose_groups([unit.rows for unit in candidates], met, between, least)]
+        chosen = choose_groups([unit.rows for unit in candidates], met, between, least, least_merged)
+        spliced = joined(
+            [
+                SplicedGroup(
+                    unit.file_name, unit.number, unit.rows, unit.size, unit.low_row, unit.high_row, unit.first_row
+                )
+                for unit in (candidates[at] for at in chosen)
+                if unit.number is not None
+            ],
+            [between[at] for at in chosen],
+            self._sizes,
+        )
         total = sum(file.row_count for file in self._metas.values())
-        if not self._always and sum(unit.rows for unit in chosen) < max(_LEAST_SHARE * total, OPENING):
+        whole = [group for group in spliced if group.first_row is None]
+        if (
+            not self._always
+            and sum(group.rows for group in spliced) < sum(g.rows for g in whole) + _LEAST_SHARE * total
+        ):
+            spliced = whole
+        if not self._always and sum(group.rows for group in spliced) < max(_LEAST_SHARE * total, OPENING):
             return []
-        if not self._have_their_ends(chosen):
-            return []
-        return [
-            SplicedGroup(unit.file_name, unit.number, unit.rows, unit.size, unit.low_row, unit.high_row)
-            for unit in chosen
-            if unit.number is not None
-        ]
+        return spliced if self._have_their_ends(spliced) else []
 
-    def _units(self) -> list[_Unit]:
-        """Return the row groups of the files that may be spliced, and the other files."""
-        described: list[tuple[str, int | None, int, int]] = []
+    def _units(self) -> tuple[list[_Unit], int, int]:
+        """Return the row groups of the files that may be spliced, or parts of them, and the other files.
+
+        Returns:
+            The units, and the smallest numbers of rows of spliced row groups and of merged rows between them.
+        """
+        stored = {meta.file_name: self._groups_of(meta) for meta in self._metas.values()}
+        counts = [count for of_file in stored.values() if of_file is not None for count in of_file[0].group_rows]
+        largest, usual = max(counts, default=0), self._usual_rows([of[0] for of in stored.values() if of is not None])
+        least, least_merged, least_part = (*[min(LEAST_ROWS, largest // 2)] * 2, max(1, usual // _PARTS))
+        is_fragmented = len(counts) > _MOST_GROUPS * -(-sum(counts) // max(1, usual))
+        if is_fragmented:
+            least = min(least, least_part)
+        described: list[tuple[str, int | None, int | None, int, int]] = []
         rows: list[bytes] = []
         for meta in self._metas.values():
-            groups = self._groups_of(meta)
-            if groups is None:
-                described.append((meta.file_name, None, meta.row_count, meta.file_size))
-                rows += [meta.min_key, meta.max_key]
-                continue
-            stored, ends = groups
-            for number, count in enumerate(stored.group_rows):
-                described.append((meta.file_name, number, count, stored.pages[number].size))
-            rows += ends
+            of_file = stored[meta.file_name]
+            if of_file is not None:
+                groups, indexes = of_file
+                parts: list[tuple[int, int, int]] = []
+                stated: list[tuple[bytes, bytes] | None] = []
+                for number, count in enumerate(groups.group_rows):
+                    pages = None if is_fragmented or count < 2 * least_part else indexes.of(number)
+                    sizes = None if pages is None else pages.sizes()
+                    borders = [0, count]
+                    if sizes is not None and _MOST_DICTIONARIES * sizes.dictionaries <= groups.pages[number].size:
+                        borders = cut_evenly(sizes.borders, least_part)
+                    cuts = list(pairwise(borders))
+                    parts += [(number, first, stop) for first, stop in cuts]
+                    if pages is None or sizes is None or len(cuts) == 1:
+                        stated.append(None)
+                        described.append((meta.file_name, number, None, count, groups.pages[number].size))
+                        continue
+                    self._sizes[meta.file_name, number] = sizes
+                    stated += [self._key_of_pages(groups, pages, first, stop) for first, stop in cuts]
+                    described += [
+                        (meta.file_name, number, first, stop - first, sizes.between(first, stop))
+                        for first, stop in cuts
+                    ]
+                ends = self._key_ends(meta, parts, stated)
+                if ends is not None:
+                    rows += ends
+                    continue
+                del described[len(described) - len(parts) :]
+            described.append((meta.file_name, None, None, meta.row_count, meta.file_size))
+            rows += [meta.min_key, meta.max_key]
+        if self._sizes:
+            least = least_merged = min(least, least_part)
         scalars = _scalars(self._store, rows)
-        return [
+        units = [
             _Unit(*unit, scalars[2 * at], scalars[2 * at + 1], rows[2 * at], rows[2 * at + 1])
             for at, unit in enumerate(described)
         ]
+        return units, least, least_merged
 
-    def _groups_of(self, meta: DataFileMeta) -> tuple[StoredGroups, list[bytes]] | None:
-        """Return the row groups of a file, and the first and last key of each; None if they are not spliced."""
+    def _usual_rows(self, files: Sequence[StoredGroups]) -> int:
+        """Return as many rows as writers put into a row group, judged by stored ones and by the option of their size.
+
+        At most four times the rows of the largest row group are returned, because wide values make row groups smaller.
+        """
+        counts = [count for groups in files for count in groups.group_rows]
+        size = sum(span.size for groups in files for span in groups.pages)
+        largest = max(counts, default=0)
+        by_size = int(row_group_bytes(self._store, self._task.output_level) * sum(counts) / max(1, size))
+        return max(largest, min(ROW_GROUP_ROWS, by_size, 4 * largest))
+
+    def _groups_of(self, meta: DataFileMeta) -> tuple[StoredGroups, PageIndexes] | None:
+        """Return the row groups of a file and their page indexes; None if they are not spliced."""
         if not self._spliceable.may_have_groups(meta.file_name):
             return None
-        if not self._always and meta.row_count <= ROW_GROUP_ROWS:
+        if not self._always and meta.row_count <= ROW_GROUP_ROWS // _PARTS:
             return None  # its row group meets a key, else the file were kept; opening it costs more than it saves
         groups = self._spliceable.groups(meta)
-        if groups is None or not groups.group_rows or not all(groups.group_rows):
+        return None if groups is None or not groups[0].group_rows or not all(groups[0].group_rows) else groups
+
+    def _key_of_pages(
+        self, groups: StoredGroups, pages: GroupPages, first: int, stop: int
+    ) -> tuple[bytes, bytes] | None:
+        """Return the smallest and the largest key of a part as its page index states them; None for decoded keys."""
+        if not self._footers_have_ends:
             return None
+        name = self._store.schema.trimmed_primary_keys[0]
+        leaf = groups.footer.single(KEY_PREFIX + name)
+        chunk = pages.chunks[groups.footer.singles[name] if leaf is None else leaf]
+        return chunk.ends(*chunk.between(first, stop))
+
+    def _key_ends(
+        self,
+        meta: DataFileMeta,
+        parts: Sequence[tuple[int, int, int]],
+        stated: Sequence[tuple[bytes, bytes] | None],
+    ) -> list[bytes] | None:
+        """Return the first and the last key of parts of row groups, as BinaryRows one after the other.
+
+        Args:
+            meta: manifest entry of the file.
+            parts: parts in the order of the file, as (row group, first row, row after the last one).
+            stated: smallest and largest key of each part as stored; None for whole row groups and for decoded keys.
+
+        Returns:
+            The keys, or None if footers have the ends of such keys, but that of the file does not.
+        """
+        schema = self._store.schema
         place = self._store, self._task.partition, self._task.bucket, meta
         with closing(open_source(*place)) as source:
-            ends = self._key_ends(source)
-        if ends is None:
-            return None
-        return groups, ends
-
-    def _key_ends(self, source: FileSource) -> list[bytes] | None:
-        """Return the first and the last key of every row group, as BinaryRows one after the other."""
-        schema = self._store.schema
-        if self._footers_have_ends:
+            if not self._footers_have_ends:
+                return self._decoded_ends(source, parts)
             bounds = source.group_bounds(self._stored_keys(source)[0])
-            if bounds is None:
-                return None
-            order = pa.array([at + side * len(bounds[0]) for at in range(len(bounds[0])) for side in range(2)])
-            kind = schema.arrow_schema.field(schema.trimmed_primary_keys[0]).type
-            return self._encode([refit(pa.concat_arrays(bounds), kind).take(order)])
-        return self._decoded_ends(source, range(len(source.group_rows)))
+        if bounds is None:
+            return None
+        lows, highs = (numpy_array(side.cast(pa.int64())).tolist() for side in bounds)
+        ends: list[int] = []
+        for (number, _, _), of_pages in zip(parts, stated, strict=True):
+            if of_pages is None:
+                ends += [lows[number], highs[number]]
+            else:
+                ends += [int.from_bytes(value, "little", signed=True) for value in of_pages]
+        kind = schema.arrow_schema.field(schema.trimmed_primary_keys[0]).type
+        return self._encode([refit(pa.array(ends, pa.int64()), kind)])
 
     @property
     def _footers_have_ends(self) -> bool:
@@ -329,15 +430,24 @@ class _Search:
         stored, keys = set(source.schema.names), self._store.schema.trimmed_primary_keys
         return [KEY_PREFIX + name if KEY_PREFIX + name in stored else name for name in keys]
 
-    def _decoded_ends(self, source: FileSource, numbers: Iterable[int]) -> list[bytes]:
-        """Decode the first and the last key of row groups, as BinaryRows one after the other."""
+    def _decoded_ends(self, source: FileSource, parts: Sequence[tuple[int, int, int]]) -> list[bytes]:
+        """Decode the first and the last key of parts of row groups, as BinaryRows one after the other.
+
+        Args:
+            source: the open file.
+            parts: parts, as (row group, first row, row after the last one).
+        """
         schema, names = self._store.schema, self._stored_keys(source)
         kinds = [schema.arrow_schema.field(name).type for name in schema.trimmed_primary_keys]
-        ends: list[pa.RecordBatch] = []
-        for number in numbers:
-            batches = list(source.batches(names, min(source.group_rows[number], _BATCH_ROWS), [number]))
-            ends += [batches[0].slice(0, 1), batches[-1].slice(batches[-1].num_rows - 1)]
-        table = pa.Table.from_batches(ends).select(names)
+        ends: list[pa.Table] = []
+        for number, of_group in groupby(parts, itemgetter(0)):
+            rows = [row for _, first, stop in of_group for row in (first, stop - 1)]
+            seen = 0
+            for batch in source.batches(names, _BATCH_ROWS, [number]):
+                inside = [row - seen for row in rows if 0 <= row - seen < batch.num_rows]
+                ends.append(pa.Table.from_batches([batch.select(names)]).take(pa.array(inside, pa.int64())))
+                seen += batch.num_rows
+        table = pa.concat_tables(ends)
         return self._encode(
             [refit(column.combine_chunks(), kind) for column, kind in zip(table.columns, kinds, strict=True)]
         )
@@ -345,21 +455,23 @@ class _Search:
     def _encode(self, columns: list[pa.Array]) -> list[bytes]:
         return [bytes(row.as_buffer()) for row in encode_rows(columns, self._store.schema.trimmed_key_types)]
 
-    def _have_their_ends(self, units: Sequence[_Unit]) -> bool:
+    def _have_their_ends(self, groups: Sequence[SplicedGroup]) -> bool:
         """Return whether row groups begin and end with the keys that their footer states, if these were not decoded.
 
         A damaged or hostile footer with a smaller range would make two rows of one key.
         """
         if not self._footers_have_ends:
             return True
-        by_file: dict[str, list[_Unit]] = {}
-        for unit in units:
-            by_file.setdefault(unit.file_name, []).append(unit)
-        for name, parts in by_file.items():
+        by_file: dict[str, list[SplicedGroup]] = {}
+        for group in groups:
+            by_file.setdefault(group.file_name, []).append(group)
+        for name, of_file in by_file.items():
             place = self._store, self._task.partition, self._task.bucket, self._metas[name]
+            firsts = [group.first_row or 0 for group in of_file]
+            parts = [(group.number, at, at + group.rows) for group, at in zip(of_file, firsts, strict=True)]
             with closing(open_source(*place)) as source:
-                ends = self._decoded_ends(source, [unit.number for unit in parts if unit.number is not None])
-            if ends != [row for unit in parts for row in (unit.low_row, unit.high_row)]:
+                ends = self._decoded_ends(source, parts)
+            if ends != [row for group in of_file for row in (group.low, group.high)]:
                 return False
         return True
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lsm_core.compact.row_digests import RowGroupDigest
-from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file
+from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file, rows_left
 from lsm_core.compact.task import COUNTS, BucketTask
-from lsm_core.errors import VerificationFailed
-from lsm_core.files import open_kv
+from lsm_core.errors import CorruptFile, VerificationFailed
+from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource
-from lsm_core.files.row_groups import StoredGroups, open_groups
-from lsm_core.files.splicing import StoredGroup
+from lsm_core.files.formats.guard import open_checked, quietly_close
+from lsm_core.files.formats.parquet import ParquetSource
+from lsm_core.files.row_group_parts import GroupPages, PageIndexes
+from lsm_core.files.row_groups import StoredGroups, open_groups, read_groups
+from lsm_core.files.splicing import MemoryFile, StoredGroup, part_of_group
 from lsm_core.format.binary_row import decode_rows
 from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import KeySpec, normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
+
+_OPEN_FILES: Final = 4
+"""Largest number of files whose page indexes are in memory."""
 
 
 class Splices:
@@ -54,10 +61,15 @@ class Splices:
             if keys is not None and (within is None or within.contains(keys.scalar(2 * at)))
         ]
         self.groups = tuple(mine[at] for at in chosen)
-        self._places = {(group.file_name, group.number): 2 * at for at, group in zip(chosen, self.groups, strict=True)}
+        self._places = {group: 2 * at for at, group in zip(chosen, self.groups, strict=True)}
         self._scalars = [(keys.scalar(2 * at), keys.scalar(2 * at + 1)) for at in chosen if keys is not None]
         self._numbers = {name: numbers_of(self.groups, name) for name in {group.file_name for group in self.groups}}
+        self._in_parts = {group.file_name for group in self.groups if group.first_row is not None}
         self._stored: dict[str, StoredGroups] = {}
+        self._parts: dict[str, _Parts] = {}
+        self._lock = threading.Lock()
+        """For the parts of files, which the merge and the writer read on two threads."""
+        self._part: tuple[SplicedGroup, MemoryFile, StoredGroups] | None = None
         # One row group of a rewrite is also decoded, so that the judge sees rows of spliced row groups too.
         place = zlib.crc32(b"%b/%d/%d" % (task.partition, task.bucket, task.base_snapshot or 0))
         self._sampled = self.groups[place % len(self.groups)] if self.groups and task.verification != COUNTS else None
@@ -71,6 +83,8 @@ class Splices:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file that are not spliced, as `files.open_kv` does; ``options`` are its arguments."""
         without = self._numbers.get(meta.file_name, ())
+        if meta.file_name in self._in_parts:
+            return self._open_between_parts(meta, options)
         if self._within is not None:
             return self._within.open(store, partition, bucket, meta, without=without, **options)
 
@@ -78,6 +92,39 @@ class Splices:
             return [number for number in range(len(source.group_rows)) if number not in without] if without else None
 
         return open_kv(store, partition, bucket, meta, row_groups=choose, **options)
+
+    def _open_between_parts(self, meta: DataFileMeta, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that are not spliced, if parts of its row groups are."""
+        place = self._store, self._task.partition, self._task.bucket, meta
+        within, whole = self._within, self._numbers[meta.file_name]
+        parts = self._parts_of(meta)
+        rows = parts.groups.group_rows
+        left = rows_left(self.groups, meta.file_name, rows)
+        number = 0
+        while number < len(rows):  # runs of whole row groups, and between them the rest of one row group
+            if number in left:
+                for first, stop in left[number]:
+                    memory, part = parts.part(number, first, stop)
+                    source = ParquetSource(memory, part.path, size=None, rows=stop - first)  # type: ignore[arg-type]
+                    with closing(open_kv(*place, source=source, **options)) as batches:  # type: ignore[type-var]
+                        for batch in batches:
+                            start, end = (0, batch.num_rows) if within is None else within.rows(batch)
+                            if start < end:
+                                yield batch.slice(start, end - start)
+                number += 1
+                continue
+            first_group = number
+            while number < len(rows) and number not in left:
+                number += 1
+            numbers = [at for at in range(first_group, number) if at not in whole]
+            if not numbers:
+                continue
+            if within is None:
+                decoded = open_kv(*place, row_groups=numbers, **options)
+            else:
+                decoded = within.open(*place, without=frozenset(range(len(rows))).difference(numbers), **options)
+            with closing(decoded) as batches:  # type: ignore[type-var]
+                yield from batches
 
     def between(
         self, merged: Generator[pa.RecordBatch, None, None]
@@ -116,15 +163,36 @@ class Splices:
         Raises:
             CorruptFile: the file is missing or damaged.
         """
+        at = self._places[group]
+        names = [f"key {place}" for place in range(len(self._ends))]
+        keys = pa.RecordBatch.from_arrays([column.slice(at, 2) for column in self._ends], names)
+        if group.first_row is not None:
+            memory, part = self._part_of(group)
+            self._part = None  # the writer holds it as long as it needs it
+            return StoredGroup(part, 0, keys, part.pages[0].size, memory)
         if group.file_name not in self._stored:
             self._stored.clear()  # files follow each other: one footer in memory
             file = self._files[group.file_name]
             path = self._store.data_path(self._task.partition, self._task.bucket, file)
             self._stored[group.file_name] = open_groups(self._store.file_io, path, size=file.file_size)
-        at = self._places[group.file_name, group.number]
-        names = [f"key {place}" for place in range(len(self._ends))]
-        keys = pa.RecordBatch.from_arrays([column.slice(at, 2) for column in self._ends], names)
         return StoredGroup(self._stored[group.file_name], group.number, keys, group.size)
+
+    def _part_of(self, group: SplicedGroup) -> tuple[MemoryFile, StoredGroups]:
+        """Return a file in memory with a spliced part of a row group."""
+        if self._part is None or self._part[0] is not group:
+            assert group.first_row is not None
+            file = self._files[group.file_name]
+            memory, part = self._parts_of(file).part(group.number, group.first_row, group.first_row + group.rows)
+            self._part = group, memory, part
+        return self._part[1:]
+
+    def _parts_of(self, file: DataFileMeta) -> _Parts:
+        with self._lock:
+            if file.file_name not in self._parts:
+                if len(self._parts) >= _OPEN_FILES:  # files follow each other, and the merge is a little ahead
+                    del self._parts[next(iter(self._parts))]
+                self._parts[file.file_name] = _Parts(self._store, self._task.partition, self._task.bucket, file)
+            return self._parts[file.file_name]
 
     def sampled_rows(self, group: SplicedGroup) -> list[pa.RecordBatch]:
         """Return the rows of a row group if its rows are verified like merged rows, else no rows.
@@ -136,7 +204,11 @@ class Splices:
             return []
         file = self._files[group.file_name]
         place = self._store, self._task.partition, self._task.bucket, file
-        with closing(open_kv(*place, row_groups=[group.number])) as batches:  # type: ignore[type-var]
+        numbers, source = [group.number], None
+        if group.first_row is not None:
+            memory, part = self._part_of(group)
+            numbers, source = [0], ParquetSource(memory, part.path, size=None, rows=group.rows)  # type: ignore[arg-type]
+        with closing(open_kv(*place, row_groups=numbers, source=source)) as batches:  # type: ignore[type-var]
             return list(batches)
 
     def unseen(self, after: Sequence[DataFileMeta], written: Sequence[RowGroupDigest] | None) -> dict[str, int]:
@@ -157,6 +229,42 @@ class Splices:
             if group.spliced is not None and group.spliced is not self._sampled:
                 rows[name] = rows.get(name, 0) + group.rows
         return rows
+
+
+class _Parts:
+    """Parts of the row groups of one file; only its footer and page indexes stay in memory."""
+
+    def __init__(self, store: TableStore, partition: bytes, bucket: int, meta: DataFileMeta) -> None:
+        """Read the footer and the page indexes.
+
+        Raises:
+            CorruptFile: the file is missing or damaged.
+        """
+        self._file_io, self._size = store.file_io, meta.file_size
+        self._path = store.data_path(partition, bucket, meta)
+        with open_checked(self._file_io, self._path, "Parquet", self._size) as source:
+            self.groups = read_groups(source, self._path)
+            self._indexes = PageIndexes(source, self.groups, KeyValueFileWriter.file_schema(store))
+        quietly_close(source)
+        self._pages: dict[int, GroupPages] = {}
+        """Pages of the row group of the last part."""
+
+    def part(self, number: int, first: int, stop: int) -> tuple[MemoryFile, StoredGroups]:
+        """Return a file in memory with some rows of a row group, and its row group.
+
+        Raises:
+            CorruptFile: the file is damaged, or no page begins or ends at these rows.
+        """
+        pages = self._pages.get(number)
+        if pages is None and number < len(self.groups.group_rows):
+            pages = self._indexes.of(number)
+            self._pages = {} if pages is None else {number: pages}
+        if pages is None or not {first, stop} <= set(pages.borders) or first >= stop:
+            raise CorruptFile(self._path, f"row group {number} has no pages from row {first:,} to row {stop:,}")
+        with open_checked(self._file_io, self._path, "Parquet", self._size) as source:
+            part = part_of_group(source, self.groups, pages, first, stop)
+        quietly_close(source)
+        return part
 
 
 def key_columns(store: TableStore, keys: Sequence[bytes]) -> list[pa.Array]:

@@ -388,6 +388,7 @@ def read_rows(
     batch_rows: int,
     row_groups: RowGroups,
     deleted: Deleted | None,
+    source: FileSource | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a key-value or append file, without the rows that ``deleted`` marks.
 
@@ -400,13 +401,14 @@ def read_rows(
         batch_rows: largest number of rows of a batch.
         row_groups: numbers of the row groups to read, or a function from the open file to them; None for all.
         deleted: deleted rows, by position in the whole file; None if no row is deleted.
+        source: part of the file that was opened instead of it, and is closed in the end; None to open the file.
 
     Raises:
         CorruptFile: the file is missing, truncated, or differs from its manifest entry.
         InvalidData: a value does not fit its column's new type.
         InvalidSchema: the file has a newer schema than ``store``, and a value does not fit the older type.
     """
-    source = open_source(store, partition, bucket, meta)
+    source = source or open_source(store, partition, bucket, meta)
     try:
         if callable(row_groups):
             row_groups = row_groups(source)
@@ -545,6 +547,7 @@ def open_kv(
     row_groups: RowGroups = None,
     deleted: Deleted | None = None,
     dictionaries: Collection[str] = (),
+    source: FileSource | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a key-value file in key order, as batches of :func:`kv_read_schema`.
 
@@ -564,6 +567,7 @@ def open_kv(
         row_groups: numbers of the row groups to read, or a function from the open file to them; None for all.
         deleted: deleted rows, by position in the whole file; None if no row is deleted.
         dictionaries: text columns to return as Arrow dictionaries of int32, even if the file stores plain text.
+        source: part of the file that was opened instead of it, and is closed in the end; None to open the file.
 
     Raises:
         ColumnNotFound: a column does not exist.
@@ -572,4 +576,4 @@ def open_kv(
         InvalidSchema: the file has a newer schema than ``store``, and a value does not fit the older type.
     """
     target = kv_read_schema(store, columns, need_sequence=need_sequence, need_kind=need_kind, dictionaries=dictionaries)
-    return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted)
+    return read_rows(store, partition, bucket, meta, target, batch_rows, row_groups, deleted, source)

@@ -27,6 +27,7 @@ from lsm_core.files.formats.thrift_fields import (
     split_struct,
     split_structs,
 )
+from lsm_core.files.row_group_parts import LOCATION_AT, LOCATION_BYTES, LOCATIONS, GroupPages
 from lsm_core.files.row_groups import (
     BLOOM_AT,
     BOUNDS_AT,
@@ -36,7 +37,10 @@ from lsm_core.files.row_groups import (
     DATA_AT,
     DICTIONARY_AT,
     GROUP_AT,
+    GROUP_BYTES,
     GROUP_COLUMNS,
+    GROUP_ROWS,
+    GROUP_STORED,
     GROUPS,
     INDEX_PAGE_AT,
     OFFSETS_AT,
@@ -58,8 +62,6 @@ _AHEAD: Final = 4 * _BLOCK
 """Bytes of a remote file that are fetched at a time, while the bytes before are written."""
 MOST_GROUPS: Final = 32_767
 """Largest number of row groups of a file: the position of a row group is a 16-bit number."""
-_LOCATIONS: Final = 1
-_LOCATION_AT, _LOCATION_BYTES = 1, 2
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,7 @@ class RowGroupCopier:
             CorruptFile: the source is damaged.
             StorageFull: the storage is full.
         """
-        first = self._first or groups
-        refusal = join_refusal(first, groups)
-        if refusal:
-            raise UnsupportedFeature(f"copies of row groups into {self._path}: {refusal}")
-        if len(self._groups) + len(numbers) > MOST_GROUPS:
-            raise UnsupportedFeature(f"more than {MOST_GROUPS:,} row groups in {self._path}")
-        self._first = first
+        self._require_place(groups, len(numbers))
         runs = list(_adjacent([groups.parts(number) for number in numbers]))
         spans = [Span(run[0].pages.start, run[-1].pages.end) for run in runs]
         fetched = _ahead(source, spans)
@@ -159,6 +155,57 @@ class RowGroupCopier:
             self._copy(fetched, groups.path, pages)
             for parts in run:
                 self._keep(source, groups.path, parts, shift)
+
+    def copy_part(self, source: Any, groups: StoredGroups, pages: GroupPages, first: int, stop: int) -> None:
+        """Append a part of a row group of a file as a row group.
+
+        Memory is bounded by the bytes of one column of the part.
+
+        Args:
+            source: the open file.
+            groups: row groups of this file.
+            pages: pages of the row group.
+            first: first row of the part, one of the borders of ``pages``.
+            stop: row after the last one, likewise.
+
+        Raises:
+            UnsupportedFeature: the file cannot be joined with earlier ones.
+            CorruptFile: the source is damaged.
+            StorageFull: the storage is full.
+        """
+        self._require_place(groups, 1)
+        group = _Group(stop - first, dict(pages.parts.fields))
+        chunks = list(pages.spans(first, stop))
+        fetched = _ahead(source, [span for _, spans in chunks for span in spans if span.size])
+        start, plain_bytes = self.position, 0
+        for chunk, spans in chunks:
+            data = b"".join(block for span in spans for block in _blocks(fetched, groups.path, span))
+            part = chunk.part(data, self.position, first, stop, groups.path)
+            chunk_at, digest = self.position, xxhash.xxh3_128()
+            self._write(data, digest)
+            self._copied.append(CopiedBytes(Span(chunk_at, self.position), digest.digest(), groups.path))
+            plain_bytes += part.plain_bytes
+            group.chunks.append(part.fields)
+            group.bounds.append(part.bounds)
+            group.offsets.append(part.offsets)
+        group.fields.pop(GROUP_COLUMNS, None)
+        set_number(group.fields, GROUP_ROWS, group.rows)
+        set_number(group.fields, GROUP_BYTES, plain_bytes)
+        set_number(group.fields, ORDINAL, len(self._groups), thrift.I16)
+        for number, value in ((GROUP_AT, start), (GROUP_STORED, self.position - start)):
+            if number in group.fields:
+                set_number(group.fields, number, value)
+        self._groups.append(group)
+
+    def _require_place(self, groups: StoredGroups, count: int) -> None:
+        """Check that ``count`` row groups of a file can follow those before."""
+        first = self._first or groups
+        refusal = join_refusal(first, groups)
+        if refusal:
+            raise UnsupportedFeature(f"copies of row groups into {self._path}: {refusal}")
+        if len(self._groups) + count > MOST_GROUPS:
+            raise UnsupportedFeature(f"more than {MOST_GROUPS:,} row groups in {self._path}")
+        self._first = first
 
     def close(self) -> Footer:
         """Write page indexes and footer, and return the footer; the output file stays open.
@@ -204,24 +251,24 @@ class RowGroupCopier:
             parts: parts of the row group in the file.
             shift: difference between the positions of its pages in the output and in the file.
         """
-        group = _Group(parts.rows, parts.fields)
+        group = _Group(parts.rows, dict(parts.fields))
         for chunk in parts.chunks:
-            _shift_chunk(chunk, shift)
+            fields, meta = _shifted(chunk, shift)
             if chunk.bloom is not None:
-                set_number(chunk.meta, BLOOM_AT, self.position)
+                set_number(meta, BLOOM_AT, self.position)
                 self._copy(source, path, chunk.bloom)
-            chunk.fields[CHUNK_META] = thrift.STRUCT, join_fields(chunk.meta)
-            group.chunks.append(chunk.fields)
+            fields[CHUNK_META] = thrift.STRUCT, join_fields(meta)
+            group.chunks.append(fields)
             bounds, offsets = (
                 None if span is None else b"".join(_blocks(source, path, span))
                 for span in (chunk.bounds, chunk.offsets)
             )
             group.bounds.append(bounds)
             group.offsets.append(None if offsets is None else _shift_offsets(offsets, chunk.pages, shift, path))
-        del parts.fields[GROUP_COLUMNS]
-        set_number(parts.fields, ORDINAL, len(self._groups), thrift.I16)
+        del group.fields[GROUP_COLUMNS]
+        set_number(group.fields, ORDINAL, len(self._groups), thrift.I16)
         if number_of(parts.fields, GROUP_AT) is not None:
-            set_number(parts.fields, GROUP_AT, parts.pages.start + shift)
+            set_number(group.fields, GROUP_AT, parts.pages.start + shift)
         self._groups.append(group)
 
     def _copy(self, source: Any, path: str, span: Span) -> None:
@@ -291,16 +338,18 @@ def _blocks(source: Any, path: str, span: Span) -> Iterator[bytes]:
         position += len(block)
 
 
-def _shift_chunk(chunk: ChunkParts, shift: int) -> None:
-    """Put the positions in the output into the fields of a column chunk."""
+def _shifted(chunk: ChunkParts, shift: int) -> tuple[Fields, Fields]:
+    """Return the fields of a column chunk and of its metadata with the positions in the output."""
+    fields, meta = dict(chunk.fields), dict(chunk.meta)
     for number in (DATA_AT, DICTIONARY_AT, INDEX_PAGE_AT):
-        position = number_of(chunk.meta, number)
+        position = number_of(meta, number)
         if position is not None and chunk.pages.start <= position < chunk.pages.end:
-            set_number(chunk.meta, number, position + shift)
+            set_number(meta, number, position + shift)
     # The field is deprecated: some writers store 0, others the position of the pages or of a copy of the metadata.
-    position = number_of(chunk.fields, CHUNK_AT) or 0
+    position = number_of(fields, CHUNK_AT) or 0
     inside = chunk.pages.start <= position < chunk.pages.end
-    set_number(chunk.fields, CHUNK_AT, position + shift if inside else 0)
+    set_number(fields, CHUNK_AT, position + shift if inside else 0)
+    return fields, meta
 
 
 def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
@@ -320,16 +369,16 @@ def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
         if end != len(data):
             raise ValueError("bytes after the index")
         locations = []
-        for encoded in split_structs(nested(fields, _LOCATIONS, thrift.LIST)):
+        for encoded in split_structs(nested(fields, LOCATIONS, thrift.LIST)):
             location, _ = split_struct(encoded)
-            position, size = number_of(location, _LOCATION_AT), number_of(location, _LOCATION_BYTES, thrift.I32)
+            position, size = number_of(location, LOCATION_AT), number_of(location, LOCATION_BYTES, thrift.I32)
             if position is None or size is None or not pages.start <= position < position + size <= pages.end:
                 raise ValueError(f"a page of {size} bytes at byte {position}")
-            set_number(location, _LOCATION_AT, position + shift)
+            set_number(location, LOCATION_AT, position + shift)
             locations.append(join_fields(location))
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"a page index is broken: {error}") from error
-    fields[_LOCATIONS] = thrift.LIST, join_structs(locations)
+    fields[LOCATIONS] = thrift.LIST, join_structs(locations)
     return join_fields(fields)
 
 

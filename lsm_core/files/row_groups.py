@@ -6,6 +6,7 @@ footers have fields that may contain further positions, or whose columns are enc
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,7 @@ _GROUP_FIELDS: Final = frozenset(range(GROUP_COLUMNS, ORDINAL + 1))
 _CHUNK_FIELDS: Final = frozenset(range(CHUNK_AT, BOUNDS_BYTES + 1))
 _META_FIELDS: Final = frozenset(range(1, 18))
 _MAGIC_BYTES: Final = 4
+_KEPT_GROUPS: Final = 64
 _MOST_INDEX_BYTES: Final = 1 << 26
 """Largest page index of a column chunk."""
 _SAME: Final = {
@@ -124,14 +126,14 @@ class StoredGroups:
         return [group.rows for group in self.footer.groups]
 
     def parts(self, number: int) -> GroupParts:
-        """Return the parts of a row group.
+        """Return the parts of a row group, which the caller must not change.
 
         Raises:
             UnsupportedFeature: row groups of this file are not copied.
         """
         if self.refusal:
             raise UnsupportedFeature(f"copies of row groups of {self.path}: {self.refusal}")
-        return _parts(self.encoded[number], 0, self.footer_at)[0]
+        return _parts(self.encoded[number], self.footer_at)
 
 
 def can_join(first: StoredGroups, second: StoredGroups) -> bool:
@@ -201,9 +203,9 @@ def split_footer(data: bytes, path: str, footer: Footer, footer_at: int) -> Stor
     encoded: list[bytes] = []
 
     def split_group(data: bytes, at: int) -> int:
-        parts, end = _parts(data, at, footer_at)
-        pages.append(parts.pages)
+        end = thrift.skip(data, at, thrift.STRUCT)
         encoded.append(data[at:end])
+        pages.append(_parts(encoded[-1], footer_at).pages)
         return end
 
     try:
@@ -220,12 +222,12 @@ def split_footer(data: bytes, path: str, footer: Footer, footer_at: int) -> Stor
     return StoredGroups(path, footer_at, footer, "", tuple(pages), heads, tuple(encoded))
 
 
-def _parts(data: bytes, at: int, footer_at: int) -> tuple[GroupParts, int]:
-    """Split and check an encoded RowGroup; return its parts and the position after it.
+@functools.lru_cache(maxsize=_KEPT_GROUPS)  # a splice needs the parts of a row group several times
+def _parts(data: bytes, footer_at: int) -> GroupParts:
+    """Split and check an encoded RowGroup.
 
     Args:
-        data: bytes that contain the struct.
-        at: position of the struct.
+        data: the struct.
         footer_at: position of the footer in the file, before which all parts must end.
 
     Raises:
@@ -239,7 +241,7 @@ def _parts(data: bytes, at: int, footer_at: int) -> tuple[GroupParts, int]:
         return end
 
     columns: Inner = lambda data, at, kind: split_list(data, at, kind, split_chunk)  # noqa: E731
-    fields, end = split_struct(data, at, {GROUP_COLUMNS: columns})
+    fields, _ = split_struct(data, 0, {GROUP_COLUMNS: columns})
     _refuse_unknown(fields, _GROUP_FIELDS, "a row group")
     spans = sorted(chunk.pages for chunk in chunks if chunk.pages.size)
     for before, after in pairwise(spans):
@@ -248,7 +250,7 @@ def _parts(data: bytes, at: int, footer_at: int) -> tuple[GroupParts, int]:
         if before.end < after.start:
             raise _UnknownLayout("there are other bytes between the columns of a row group")
     pages = Span(spans[0].start, spans[-1].end) if spans else Span(_MAGIC_BYTES, _MAGIC_BYTES)
-    return GroupParts(fields, chunks, pages, _count(fields, GROUP_ROWS)), end
+    return GroupParts(fields, chunks, pages, _count(fields, GROUP_ROWS))
 
 
 def _chunk(data: bytes, at: int, footer_at: int) -> tuple[ChunkParts, int]:

@@ -22,6 +22,7 @@ from lsm_core.files.formats.guard import create_output, disk_full_errors, open_c
 from lsm_core.files.formats.parquet import EXTENSION
 from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.row_group_copier import MOST_GROUPS, CopiedBytes, RowGroupCopier
+from lsm_core.files.row_group_parts import GroupPages
 from lsm_core.files.row_group_statistics import GroupStatistics, GroupStatisticsReader, merge_statistics
 from lsm_core.files.row_groups import StoredGroups, read_groups
 from lsm_core.format.schema import SEQUENCE_NUMBER
@@ -30,10 +31,23 @@ from lsm_core.options import TableOptions
 from lsm_core.storage import FileIO
 
 _MOST_WAITING: Final = 64
-_MOST_ENCODED: Final = 2
-"""Largest number of row groups that wait to be copied to the output, and of those that are encoded rows in memory."""
+"""Largest number of row groups that wait to be copied to the output."""
+_MOST_IN_MEMORY: Final = 32 << 20
+"""Largest total bytes of those that wait in memory: encoded rows, and parts of row groups."""
 OpenPart = Callable[[FileIO, str, pa.Table], FileSink]
 """Function that creates a Parquet file; its arguments are file system, path and first rows."""
+
+
+class MemoryFile:
+    """File in memory, which is also the file system that opens it."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        self._content = content
+
+    def open_input(self, path: str) -> pa.BufferReader:
+        """Open the file, whatever its path."""
+        del path
+        return pa.BufferReader(self._content)
 
 
 @dataclass(frozen=True)
@@ -45,12 +59,14 @@ class StoredGroup:
         number: index of the row group.
         keys: first and last key, two rows with the columns of the trimmed primary key.
         size: bytes of the pages.
+        memory: the file, if it is in memory: a part of a row group (:func:`part_of_group`).
     """
 
     groups: StoredGroups
     number: int
     keys: pa.RecordBatch
     size: int
+    memory: MemoryFile | None = None
 
     @property
     def rows(self) -> int:
@@ -117,6 +133,32 @@ def encoded_groups(
     return source, read_groups(source, path), GroupStatistics(rows.num_rows, values)
 
 
+def part_of_group(
+    source: Any, groups: StoredGroups, pages: GroupPages, first: int, stop: int
+) -> tuple[MemoryFile, StoredGroups]:
+    """Copy a part of a row group into a Parquet file in memory, whose only row group it is.
+
+    Args:
+        source: the open file.
+        groups: row groups of the file.
+        pages: pages of the row group.
+        first: first row of the part, one of the borders of ``pages``.
+        stop: row after the last one, likewise.
+
+    Returns:
+        The file in memory, and its row groups. Their path is that of ``groups``, for errors.
+
+    Raises:
+        CorruptFile: the file is damaged.
+    """
+    memory = _MemoryOutput()
+    copier = RowGroupCopier(memory, groups.path)
+    copier.copy_part(source, groups, pages, first, stop)
+    copier.close()
+    part = MemoryFile(memory.getbuffer())
+    return part, read_groups(part.open_input(groups.path), groups.path)
+
+
 def part_opener(options: TableOptions, level: int, dictionary: tuple[str, ...], delta: tuple[str, ...]) -> OpenPart:
     """Return the function that creates Parquet files with a table's options.
 
@@ -161,10 +203,10 @@ class SplicingSink:
         """Bytes of the pages of all row groups so far, also of those that wait to be copied."""
         self._groups = 0
         self._thread = copier
-        self._waiting: deque[tuple[Future[None], bool]] = deque()
-        """Row groups that wait for the copier, with whether they are in memory."""
+        self._waiting: deque[tuple[Future[None], int]] = deque()
+        """Row groups that wait for the copier, with their bytes in memory."""
         self._file_io, self._schema, self._open_part = file_io, plain_schema(schema), open_part
-        self._statistics: GroupStatistics | None = None
+        self._statistics: list[GroupStatistics] = []
         self._reader: GroupStatisticsReader | None = None
         self._input: Any = None
         self._input_path = ""
@@ -202,16 +244,21 @@ class SplicingSink:
             StorageFull: the disk is full.
             UnsupportedFeature: the file has another layout than this one.
         """
-        groups, number = group.groups, group.number
+        groups, number, memory = group.groups, group.number, group.memory
 
         def copy() -> None:
             known = len(self._copier.copied)
-            source, reader = self._open_input(groups)
-            self._copier.copy(source, groups, [number])
+            if memory is None:
+                source, reader = self._open_input(groups)
+                self._copier.copy(source, groups, [number])
+                self._add(reader.statistics(number))
+            else:
+                self._copier.copy(memory.open_input(groups.path), groups, [number])
+                with GroupStatisticsReader(memory, groups, self._schema) as reader:  # type: ignore[arg-type]
+                    self._add(reader.statistics(number))
             self.spliced += self._copier.copied[known:]
-            self._add(reader.statistics(number))
 
-        self._append(copy, group.rows, group.size, in_memory=False)
+        self._append(copy, group.rows, group.size, in_memory=memory is not None)
 
     def _append(self, copy: Callable[[], None], rows: int, size: int, *, in_memory: bool) -> None:
         """Copy a row group of ``rows`` rows and ``size`` bytes now, or after those that wait for the copier."""
@@ -224,13 +271,15 @@ class SplicingSink:
         while self._waiting and (
             self._waiting[0][0].done()
             or len(self._waiting) >= _MOST_WAITING
-            or (in_memory and sum(encoded for _, encoded in self._waiting) >= _MOST_ENCODED)
+            or (in_memory and sum(held for _, held in self._waiting) + size > _MOST_IN_MEMORY)
         ):
             self._waiting.popleft()[0].result()
-        self._waiting.append((self._thread.submit(copy), in_memory))
+        self._waiting.append((self._thread.submit(copy), size if in_memory else 0))
 
     def _add(self, statistics: GroupStatistics) -> None:
-        self._statistics = statistics if self._statistics is None else merge_statistics([self._statistics, statistics])
+        self._statistics.append(statistics)
+        if len(self._statistics) >= _MOST_WAITING:
+            self._statistics = [merge_statistics(self._statistics)]
 
     def _open_input(self, groups: StoredGroups) -> tuple[Any, GroupStatisticsReader]:
         if self._reader is None or groups.path != self._input_path:
@@ -255,7 +304,7 @@ class SplicingSink:
         with disk_full_errors(self.path):
             self._copier.close()
             self._output.close()
-        return self._copier.position, {} if self._statistics is None else self._statistics.values
+        return self._copier.position, merge_statistics(self._statistics).values
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""
@@ -264,4 +313,12 @@ class SplicingSink:
         quietly_abort(self._output)
 
 
-__all__ = ["OpenPart", "SplicingSink", "StoredGroup", "encoded_groups", "part_opener"]
+__all__ = [
+    "MemoryFile",
+    "OpenPart",
+    "SplicingSink",
+    "StoredGroup",
+    "encoded_groups",
+    "part_of_group",
+    "part_opener",
+]

@@ -84,6 +84,12 @@ class FileDescriber(Protocol):
         """
 
 
+def row_group_bytes(store: TableStore, level: int) -> int:
+    """Return the largest encoded bytes of a row group of new files on a level."""
+    block = store.options.get("file.block-size") if store.options.format_of_level(level) not in READ_ONLY else None
+    return int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
+
+
 class RollingWriter:
     """Writer of batches into as many files of one bucket as the target size and `target-file-row-num` require.
 
@@ -115,8 +121,7 @@ class RollingWriter:
         self._file_rows = 0
         self._level = level
         # The blocks of row files are much smaller than good row groups.
-        block = store.options.get("file.block-size") if store.options.format_of_level(level) not in READ_ONLY else None
-        self._block = int(block or store.options.given_size("parquet.block.size", _BLOCK_BYTES))
+        self._block = row_group_bytes(store, level)
         self._format = format_of(store.options, level)
         self._index = IndexWriter.of(store) if indexed else None
         self._splices = splices
@@ -462,7 +467,7 @@ class KeyValueFileWriter(_FileWriter):
         """
         self.total_buckets = total_buckets
         describer = _Describer(store, level, file_source)
-        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
+        schema = KeyValueFileWriter.file_schema(store)
         target = store.options.target_file_size(has_primary_key=True)
         self._rolling = RollingWriter(
             store, partition, bucket, schema, describer, target, level, splices=splices, copier=copier
@@ -472,8 +477,13 @@ class KeyValueFileWriter(_FileWriter):
     def part_opener(store: TableStore, level: int) -> tuple[OpenPart, pa.Schema]:
         """Return the function that creates Parquet files as this writer does, and the schema of the files."""
         describer = _Describer(store, level, SOURCE_APPEND)
-        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
-        return part_opener(store.options, level, describer.dictionary, describer.delta), schema
+        opener = part_opener(store.options, level, describer.dictionary, describer.delta)
+        return opener, KeyValueFileWriter.file_schema(store)
+
+    @staticmethod
+    def file_schema(store: TableStore) -> pa.Schema:
+        """Return the schema of the files that this writer creates."""
+        return with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
 
     @staticmethod
     def encoding(store: TableStore, level: int) -> tuple[Callable[[Sequence[str]], Collection[int]], bool]:
@@ -486,7 +496,7 @@ class KeyValueFileWriter(_FileWriter):
         Returns:
             A function from the path of a leaf to the numbers of its codecs, and whether columns are delta-encoded.
         """
-        schema = with_merged_nulls(store, kv_arrow_schema(store.schema, thin=store.options.thin_mode))
+        schema = KeyValueFileWriter.file_schema(store)
         codecs = codec_numbers(store.options, compression_of(store.options, level), schema)
         return codecs, bool(_Describer(store, level, SOURCE_APPEND).delta)
 

@@ -510,7 +510,7 @@ def group_bounds(footer: Footer, arrow: pa.Schema, name: str, path: str) -> tupl
         if any(value is None for value in raw):
             return None
         try:
-            sides.append(pa.concat_arrays([_logical(_number(value, physical, stored), stored) for value in raw]))
+            sides.append(pa.concat_arrays([_logical(stored_bound(value, physical, stored), stored) for value in raw]))
         except (pa.ArrowException, ValueError, OverflowError) as error:
             raise CorruptFile(path, f"the bounds of column '{name}' are no {stored}: {error}") from error
     low, high = sides
@@ -581,8 +581,8 @@ def _leaf_values(footer: Footer, leaf: int, stored: pa.DataType) -> ColumnStats:
     if not bounded or missing or _without_bounds(stored):
         return ColumnStats(unknown, unknown, nulls)
     physical = footer.leaves[leaf].physical
-    low = min(_number(chunk.low, physical, stored) for chunk in bounded)
-    high = max(_number(chunk.high, physical, stored) for chunk in bounded)
+    low = min(stored_bound(chunk.low, physical, stored) for chunk in bounded)
+    high = max(stored_bound(chunk.high, physical, stored) for chunk in bounded)
     return ColumnStats(_logical(low, stored), _logical(high, stored), nulls)
 
 
@@ -591,7 +591,7 @@ def _without_bounds(stored: pa.DataType) -> bool:
     return bool(wide or pa.types.is_floating(stored))
 
 
-def _number(raw: Any, physical: int, stored: pa.DataType) -> Any:
+def stored_bound(raw: Any, physical: int, stored: pa.DataType) -> Any:
     """Return a stored bound as a value with the column's order: an integer, or bytes for text.
 
     Args:
@@ -605,7 +605,7 @@ def _number(raw: Any, physical: int, stored: pa.DataType) -> Any:
 
 
 def _logical(raw: Any, stored: pa.DataType) -> pa.Array:
-    """Return a bound, as returned by :func:`_number`, as an array with one value of Arrow type ``stored``."""
+    """Return a bound, as returned by :func:`stored_bound`, as an array with one value of Arrow type ``stored``."""
     if pa.types.is_decimal(stored):
         digits = tuple(int(digit) for digit in str(abs(raw)))
         return pa.array([Decimal((int(raw < 0), digits, -stored.scale))], stored)

@@ -311,6 +311,48 @@ def _pages(source: pa.NativeFile, path: str, leaf: Leaf, chunk: Chunk) -> Iterat
         yield page
 
 
+class PageParts(NamedTuple):
+    """Page as it is stored.
+
+    Attributes:
+        kind: type of the page (Parquet `PageType`).
+        plain: bytes of the header and of the uncompressed page.
+        stored: bytes of the header and of the stored page.
+        values: number of values, nulls included.
+        encoding: encoding of the values (Parquet `Encoding`).
+    """
+
+    kind: int
+    plain: int
+    stored: int
+    values: int
+    encoding: int
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the page has values of rows; a dictionary has not."""
+        return self.kind in (_DATA, _DATA_V2)
+
+
+def stored_pages(data: bytes, path: str, leaf: Leaf) -> Iterator[PageParts]:
+    """Yield the pages of which the bytes of a column chunk consist.
+
+    Args:
+        data: one page or several, whole.
+        path: path of the file, for errors.
+        leaf: the leaf of the schema that the pages store.
+
+    Raises:
+        CorruptFile: the bytes are not pages.
+    """
+    source, position = pa.BufferReader(data), 0
+    while position < len(data):
+        page = _page(source, path, leaf, position, len(data))
+        end = page.body + page.stored
+        yield PageParts(page.kind, page.body - position + page.plain, end - position, page.values, page.encoding)
+        position = end
+
+
 def _page(source: pa.NativeFile, path: str, leaf: Leaf, start: int, end: int) -> _Page:
     for size in _HEADER_READS:
         data = bytes(source.read_at(min(size, end - start), start))

@@ -21,6 +21,7 @@ STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT =
 _LONG_LIST: Final = 15
 _MOST_DEPTH: Final = 32
 _VARINT_BITS: Final = 70
+_FIXED_BYTES: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8}
 _BITS: Final = {I16: 16, I32: 32, I64: 64}
 Struct = dict[int, tuple[int, Any]]
 """Field id: (Thrift type, value). A value is an int, bool, bytes or Struct, or a list of values of one such type."""
@@ -170,6 +171,62 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     return (
         data[at : at + 8] if kind == DOUBLE else int.from_bytes(data[at : at + 1], "little", signed=True)
     ), at + width
+
+
+def skip(data: bytes, at: int, kind: int, depth: int = 0) -> int:
+    """Return the position after a value, whose numbers are not parsed; a boolean field has no bytes.
+
+    Args:
+        data: the bytes that contain the value.
+        at: position of the value.
+        kind: Thrift type of the value.
+        depth: number of structs and lists around the value.
+
+    Raises:
+        ValueError: the bytes are not Thrift.
+        IndexError: the bytes are truncated.
+    """
+    if I16 <= kind <= I64:
+        end = at + 1
+        while data[end - 1] > 127:
+            end += 1
+        if end - at > _VARINT_BITS // 7:
+            raise ValueError("a number of more than ten bytes")
+        return end
+    if depth > _MOST_DEPTH:
+        raise ValueError("structs and lists nested too deeply")
+    if kind == STRUCT:
+        return _skip_struct(data, at, depth)
+    if kind == BINARY:
+        size, at = _varint(data, at)
+        at += size
+    elif kind in (LIST, SET):
+        count, inner, at = _list_head(data, at)
+        if inner in (TRUE, FALSE):
+            at += count
+        else:
+            for _ in range(count):
+                at = skip(data, at, inner, depth + 1)
+    elif kind in _FIXED_BYTES:
+        at += _FIXED_BYTES[kind]
+    else:
+        raise ValueError(f"Thrift type {kind}, which Parquet does not use")
+    if at > len(data):
+        raise IndexError("a value beyond the end")
+    return at
+
+
+def _skip_struct(data: bytes, at: int, depth: int) -> int:
+    while head := data[at]:
+        at += 1
+        kind = head & 15
+        if not kind:
+            return at
+        if head < 16:
+            at = skip(data, at, I16)
+        if kind > FALSE:
+            at = skip(data, at, kind, depth + 1)
+    return at + 1
 
 
 def _list_head(data: bytes, at: int) -> tuple[int, int, int]:

@@ -6,7 +6,7 @@ stay as their writer wrote them. :mod:`thrift` parses fields to values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from lsm_core.files.formats import thrift
@@ -32,21 +32,25 @@ def split_struct(data: bytes, at: int = 0, inner: Mapping[int, Inner] = _NO_INNE
         ValueError: the bytes are not Thrift, or a field occurs twice.
         IndexError: the bytes are truncated.
     """
-    reader = thrift.Reader(data, at)
     fields: Fields = {}
     number = 0
     while True:
-        number, kind = reader.field(number)
-        if kind == thrift.STOP:
-            return fields, reader.at
+        head = data[at]
+        at += 1
+        kind = head & 15
+        if head > 15:  # the usual form: the difference to the previous id, and the type
+            number += head >> 4
+        elif kind:
+            start = at
+            at = thrift.skip(data, start, thrift.I16)
+            number = thrift.Reader(data, start).integer(thrift.I16)
+        if not kind:
+            return fields, at
         if number in fields:  # readers differ in which of the two they use
             raise ValueError(f"field {number} occurs twice")
-        start = reader.at
-        if number in inner:
-            reader.at = inner[number](data, start, kind)
-        else:
-            reader.value(kind)
-        fields[number] = kind, data[start : reader.at]
+        end = inner[number](data, at, kind) if number in inner else thrift.skip(data, at, kind)
+        fields[number] = kind, data[at:end]
+        at = end
 
 
 def split_list(data: bytes, at: int, kind: int, split: Callable[[bytes, int], int]) -> int:
@@ -82,14 +86,38 @@ def split_structs(data: bytes) -> list[bytes]:
     structs = []
 
     def split(data: bytes, at: int) -> int:
-        reader = thrift.Reader(data, at)
-        reader.value(thrift.STRUCT)
-        structs.append(data[at : reader.at])
-        return reader.at
+        end = thrift.skip(data, at, thrift.STRUCT)
+        structs.append(data[at:end])
+        return end
 
     if split_list(data, 0, thrift.LIST, split) != len(data):
         raise ValueError("bytes after a list")
     return structs
+
+
+def split_elements(data: bytes) -> tuple[int, list[bytes]]:
+    """Return the Thrift type of the elements of an encoded list, and the encoded elements.
+
+    Raises:
+        ValueError: the bytes are not one list.
+        IndexError: the bytes are truncated.
+    """
+    reader = thrift.Reader(data)
+    count, kind = reader.list_head()
+    elements, at = [], reader.at
+    for _ in range(count):
+        # a boolean element, unlike a field, has a byte for its value
+        end = at + 1 if kind in (thrift.TRUE, thrift.FALSE) else thrift.skip(data, at, kind)
+        elements.append(data[at:end])
+        at = end
+    if at != len(data):
+        raise ValueError("bytes after a list")
+    return kind, elements
+
+
+def join_elements(kind: int, elements: Sequence[bytes]) -> bytes:
+    """Return the encoded list of encoded elements of the Thrift type ``kind``."""
+    return thrift.list_head(len(elements), kind) + b"".join(elements)
 
 
 def join_fields(fields: Fields) -> bytes:
