@@ -21,6 +21,7 @@ from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
 from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, cut_evenly, joined, writes_alike
 from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import BucketTask
+from lsm_core.errors import CorruptFile
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource, format_of
 from lsm_core.files.formats.guard import open_checked, quietly_close
@@ -48,7 +49,7 @@ _LEAST_SHARE: Final = 0.1
 _PARTS: Final = 8
 """A part of a row group has at least the usual rows of a row group, divided by this number."""
 _MOST_GROUPS: Final = 2
-"""Largest number of row groups, in multiples of the usual number, of files whose row groups are cut into parts."""
+"""Row groups are cut into parts if there are at most this multiple of the usual number, and one more for each file."""
 _MOST_DICTIONARIES: Final = 16
 """The dictionaries of a row group that is cut, which each part gets, are at most a share of 1 / 16 of its bytes."""
 _DELTA_BINARY_PACKED: Final = 5
@@ -222,6 +223,10 @@ class _Unit:
     high_row: bytes
 
 
+_Description = tuple[str, int | None, int | None, int, int]
+"""Name of the file, row group, first row, rows and bytes of a unit."""
+
+
 class _Search:
     """Search among the files of one rewrite."""
 
@@ -306,51 +311,72 @@ class _Search:
         stored = {meta.file_name: self._groups_of(meta) for meta in self._metas.values()}
         counts = [count for of_file in stored.values() if of_file is not None for count in of_file[0].group_rows]
         largest, usual = max(counts, default=0), self._usual_rows([of[0] for of in stored.values() if of is not None])
-        least, least_merged, least_part = (*[min(LEAST_ROWS, largest // 2)] * 2, max(1, usual // _PARTS))
-        is_fragmented = len(counts) > _MOST_GROUPS * -(-sum(counts) // max(1, usual))
-        if is_fragmented:
-            least = min(least, least_part)
-        described: list[tuple[str, int | None, int | None, int, int]] = []
+        files = sum(of_file is not None for of_file in stored.values())
+        is_fragmented = len(counts) > files + _MOST_GROUPS * sum(counts) / max(1, usual)
+        least_part = max(1, usual // _PARTS)
+        least = least_merged = min(LEAST_ROWS, largest // 2)
+        described: list[_Description] = []
         rows: list[bytes] = []
         for meta in self._metas.values():
             of_file = stored[meta.file_name]
-            if of_file is not None:
-                groups, indexes = of_file
-                parts: list[tuple[int, int, int]] = []
-                stated: list[tuple[bytes, bytes] | None] = []
-                for number, count in enumerate(groups.group_rows):
-                    pages = None if is_fragmented or count < 2 * least_part else indexes.of(number)
-                    sizes = None if pages is None else pages.sizes()
-                    borders = [0, count]
-                    if sizes is not None and _MOST_DICTIONARIES * sizes.dictionaries <= groups.pages[number].size:
-                        borders = cut_evenly(sizes.borders, least_part)
-                    cuts = list(pairwise(borders))
-                    parts += [(number, first, stop) for first, stop in cuts]
-                    if pages is None or sizes is None or len(cuts) == 1:
-                        stated.append(None)
-                        described.append((meta.file_name, number, None, count, groups.pages[number].size))
-                        continue
-                    self._sizes[meta.file_name, number] = sizes
-                    stated += [self._key_of_pages(groups, pages, first, stop) for first, stop in cuts]
-                    described += [
-                        (meta.file_name, number, first, stop - first, sizes.between(first, stop))
-                        for first, stop in cuts
-                    ]
-                ends = self._key_ends(meta, parts, stated)
-                if ends is not None:
-                    rows += ends
-                    continue
-                del described[len(described) - len(parts) :]
-            described.append((meta.file_name, None, None, meta.row_count, meta.file_size))
-            rows += [meta.min_key, meta.max_key]
+            parts = None if of_file is None else self._parts_of(meta, *of_file, None if is_fragmented else least_part)
+            if parts is None:
+                described.append((meta.file_name, None, None, meta.row_count, meta.file_size))
+                rows += [meta.min_key, meta.max_key]
+            else:
+                described += parts[0]
+                rows += parts[1]
+        if is_fragmented or self._sizes:
+            least = min(least, least_part)
         if self._sizes:
-            least = least_merged = min(least, least_part)
+            least_merged = min(least_merged, least_part)
         scalars = _scalars(self._store, rows)
         units = [
             _Unit(*unit, scalars[2 * at], scalars[2 * at + 1], rows[2 * at], rows[2 * at + 1])
             for at, unit in enumerate(described)
         ]
         return units, least, least_merged
+
+    def _parts_of(
+        self, meta: DataFileMeta, groups: StoredGroups, indexes: PageIndexes, least: int | None
+    ) -> tuple[list[_Description], list[bytes]] | None:
+        """Return the row groups of a file, or parts of them, and the first and the last key of each as BinaryRows.
+
+        Args:
+            meta: manifest entry of the file.
+            groups: row groups of the file.
+            indexes: page indexes of the file.
+            least: smallest number of rows of a part; None if row groups are not cut.
+
+        Returns:
+            None if the file is not searched: footers have the ends of such keys, but this one does not, or bounds of
+            its columns are not those of their pages. A rewrite then stores the true ones.
+        """
+        described: list[_Description] = []
+        stated: list[tuple[bytes, bytes] | None] = []
+        parts: list[tuple[int, int, int]] = []
+        for number, count in enumerate(groups.group_rows):
+            try:
+                pages = indexes.of(number)
+            except CorruptFile:
+                return None
+            sizes = None if pages is None or least is None or count < 2 * least else pages.sizes()
+            borders = [0, count]
+            if sizes is not None and least and _MOST_DICTIONARIES * sizes.dictionaries <= groups.pages[number].size:
+                borders = cut_evenly(sizes.borders, least)
+            cuts = list(pairwise(borders))
+            parts += [(number, first, stop) for first, stop in cuts]
+            if pages is None or sizes is None or len(cuts) == 1:
+                stated.append(None)
+                described.append((meta.file_name, number, None, count, groups.pages[number].size))
+                continue
+            self._sizes[meta.file_name, number] = sizes
+            stated += [self._key_of_pages(groups, pages, first, stop) for first, stop in cuts]
+            described += [
+                (meta.file_name, number, first, stop - first, sizes.between(first, stop)) for first, stop in cuts
+            ]
+        ends = self._key_ends(meta, parts, stated)
+        return None if ends is None else (described, ends)
 
     def _usual_rows(self, files: Sequence[StoredGroups]) -> int:
         """Return as many rows as writers put into a row group, judged by stored ones and by the option of their size.

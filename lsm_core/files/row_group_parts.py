@@ -65,13 +65,13 @@ class PartChunk(NamedTuple):
 
     Attributes:
         fields: encoded fields of the ColumnChunk without the positions of its page index.
-        bounds: encoded ColumnIndex.
+        bounds: encoded ColumnIndex, or None.
         offsets: encoded OffsetIndex.
         plain_bytes: bytes of its pages before compression.
     """
 
     fields: Fields
-    bounds: bytes
+    bounds: bytes | None
     offsets: bytes
     plain_bytes: int
 
@@ -84,7 +84,7 @@ class ChunkPages:
         chunk: parts of the chunk.
         leaf: the leaf of the schema that the chunk stores.
         kind: Arrow type of the leaf if it is a top-level column outside of lists, else None.
-        bounds: encoded ColumnIndex.
+        bounds: encoded ColumnIndex; None for a column without bounds, whose lists of them are empty.
         offsets: encoded OffsetIndex.
         starts: position of each page, and the end of the last one.
         first_rows: first row of each page, and the number of rows.
@@ -97,7 +97,7 @@ class ChunkPages:
     chunk: ChunkParts
     leaf: Leaf
     kind: pa.DataType | None
-    bounds: bytes
+    bounds: bytes | None
     offsets: bytes
     starts: list[int]
     first_rows: list[int]
@@ -108,7 +108,7 @@ class ChunkPages:
 
     @staticmethod
     def of(
-        chunk: ChunkParts, leaf: Leaf, kind: pa.DataType | None, rows: int, indexes: tuple[bytes, bytes]
+        chunk: ChunkParts, leaf: Leaf, kind: pa.DataType | None, rows: int, indexes: tuple[bytes | None, bytes]
     ) -> ChunkPages:
         """Parse the page index of a column chunk.
 
@@ -117,15 +117,15 @@ class ChunkPages:
             leaf: the leaf of the schema that the chunk stores.
             kind: Arrow type of a top-level column, else None.
             rows: rows of the row group.
-            indexes: encoded ColumnIndex and OffsetIndex.
+            indexes: encoded ColumnIndex, or None for a column without statistics, and OffsetIndex.
 
         Raises:
             ValueError: the index is not one of these pages.
             IndexError: the index is truncated.
         """
-        bounds, offsets = (thrift.Reader(data).struct() for data in indexes)
+        bounds, offsets = indexes
         starts, ends, first_rows = [], [], []
-        for location in _list(offsets, LOCATIONS):
+        for location in _list(thrift.Reader(offsets).struct(), LOCATIONS):
             at, size, row = (location.get(number, _MISSING) for number in _LOCATION_TYPES)
             if (at[0], size[0], row[0]) != tuple(_LOCATION_TYPES.values()) or size[1] <= 0:
                 raise ValueError("a page without position")
@@ -139,7 +139,11 @@ class ChunkPages:
         first_rows.append(rows)
         if first_rows[0] or any(before >= after for before, after in pairwise(first_rows)):
             raise ValueError("pages whose rows do not ascend")
-        lists = [_list(bounds, number) for number in (_EMPTY, _LOWS, _HIGHS, _NULLS)]
+        ends_of_pages = [*starts, chunk.pages.end]
+        if bounds is None:
+            return ChunkPages(chunk, leaf, kind, None, offsets, ends_of_pages, first_rows, [], [], [], [])
+        stated = thrift.Reader(bounds).struct()
+        lists = [_list(stated, number) for number in (_EMPTY, _LOWS, _HIGHS, _NULLS)]
         if any(len(values) != len(starts) for values in lists):
             raise ValueError("a page index of other pages")
         empty, lows, highs, nulls = lists
@@ -149,8 +153,7 @@ class ChunkPages:
             raise ValueError("marks of empty pages that are not boolean")
         if not all(type(value) is int and value >= 0 for value in nulls):
             raise ValueError("numbers of nulls that are not counts")
-        ends_of_pages = [*starts, chunk.pages.end]
-        return ChunkPages(chunk, leaf, kind, *indexes, ends_of_pages, first_rows, empty, nulls, lows, highs)
+        return ChunkPages(chunk, leaf, kind, bounds, offsets, ends_of_pages, first_rows, empty, nulls, lows, highs)
 
     @property
     def dictionary(self) -> Span:
@@ -168,8 +171,10 @@ class ChunkPages:
             low: the first page.
             high: the page after the last one.
         """
+        if self.bounds is None or self.kind is None or self.leaf.physical == INT96:
+            return None
         pages = [page for page in range(low, high) if not self.empty[page]]
-        if not pages or self.kind is None or self.leaf.physical == INT96:
+        if not pages:
             return None
         smallest = min(pages, key=lambda page: self._order(self.lows[page]))
         largest = max(pages, key=lambda page: self._order(self.highs[page]))
@@ -194,6 +199,8 @@ class ChunkPages:
 
     def agrees_with(self, chunk: Chunk) -> bool:
         """Return whether bounds and null count of the column chunk in the footer are those of its pages."""
+        if self.bounds is None:
+            return chunk.nulls is None and chunk.low is None
         if chunk.nulls is not None and chunk.nulls != sum(self.nulls):
             return False
         if chunk.low is None or chunk.high is None or self.kind is None:
@@ -241,8 +248,9 @@ class ChunkPages:
             meta[PAGE_COUNTS] = thrift.LIST, _page_counts(pages)
         if STATISTICS in meta:
             meta[STATISTICS] = thrift.STRUCT, self._statistics(nested(meta, STATISTICS, thrift.STRUCT), low, high)
-        count = len(self.lows)
-        (bounds, _), (offsets, _) = split_struct(self.bounds), split_struct(self.offsets)
+        count = len(self.starts) - 1
+        bounds: Fields = {} if self.bounds is None else split_struct(self.bounds)[0]
+        offsets, _ = split_struct(self.offsets)
         for number in (_EMPTY, _LOWS, _HIGHS, _NULLS, _REPEATS, _DEFINED):
             if number in bounds:
                 bounds[number] = thrift.LIST, _cut(nested(bounds, number, thrift.LIST), count, low, high)
@@ -260,7 +268,8 @@ class ChunkPages:
         fields = dict(self.chunk.fields)
         set_number(fields, CHUNK_AT, 0)
         fields[CHUNK_META] = thrift.STRUCT, join_fields(meta)
-        return PartChunk(fields, join_fields(bounds), join_fields(offsets), sum(page.plain for page in pages))
+        plain_bytes = sum(page.plain for page in pages)
+        return PartChunk(fields, join_fields(bounds) if bounds else None, join_fields(offsets), plain_bytes)
 
     def _statistics(self, stored: bytes, low: int, high: int) -> bytes:
         """Return the encoded Statistics of some pages.
@@ -358,7 +367,11 @@ class PageIndexes:
                 raise CorruptFile(groups.path, "it ends before its page indexes")
 
     def of(self, number: int) -> GroupPages | None:
-        """Return the pages of a row group, or None if it cannot be cut or its page index does not fit its footer."""
+        """Return the pages of a row group, or None if it cannot be cut.
+
+        Raises:
+            CorruptFile: bounds or null counts of the footer are not those of the page index.
+        """
         if not self._data:
             return None
         parts, footer = self._groups.parts(number), self._groups.footer
@@ -366,17 +379,18 @@ class PageIndexes:
             return None
         chunks: list[ChunkPages] = []
         for chunk, leaf, stated in zip(parts.chunks, footer.leaves, footer.groups[number].chunks, strict=True):
-            if chunk.bounds is None or chunk.offsets is None or not chunk.meta.keys() <= _CUT:
+            if chunk.offsets is None or not chunk.meta.keys() <= _CUT:
                 return None
-            if min(chunk.bounds.start, chunk.offsets.start) < self._start:
+            if any(span is not None and span.start < self._start for span in (chunk.bounds, chunk.offsets)):
                 return None
-            indexes = self._bytes(chunk.bounds), self._bytes(chunk.offsets)
+            indexes = None if chunk.bounds is None else self._bytes(chunk.bounds), self._bytes(chunk.offsets)
             try:
                 pages = ChunkPages.of(chunk, leaf, self._kind(footer, leaf), parts.rows, indexes)
             except (ValueError, IndexError):
                 return None
             if not pages.agrees_with(stated):
-                return None
+                reason = f"the bounds of column '{leaf.name}' in row group {number} are not those of its pages"
+                raise CorruptFile(self._groups.path, reason)
             chunks.append(pages)
         common = set(chunks[0].first_rows).intersection(*(chunk.first_rows for chunk in chunks[1:]))
         return GroupPages(parts, tuple(chunks), tuple(sorted(common)))
