@@ -189,7 +189,7 @@ def rows_left(groups: Iterable[SplicedGroup], file_name: str, rows: Sequence[int
                 ranges.append((end, group.first_row))
             ends[group.number] = group.first_row + group.rows
     for number, end in ends.items():
-        if end < rows[number]:
+        if number < len(rows) and end < rows[number]:
             left[number].append((end, rows[number]))
     return left
 

@@ -242,6 +242,8 @@ class _Search:
         self._always = store.options.exact_keys == ALWAYS
         self._sizes: dict[tuple[str, int], PartSizes] = {}
         """Bytes of the parts of the row groups that may be cut, by name of the file and index."""
+        self._group_rows: dict[str, list[int]] = {}
+        """Rows of each row group of the files that are searched."""
 
     def run(self) -> list[SplicedGroup]:
         """Return the row groups to splice, in key order."""
@@ -275,8 +277,7 @@ class _Search:
         if not self._always and rows_to_read + OPENING * len(reaching) > sum(unit.rows for unit in candidates):
             return []
         for name, parts in reaching.items():
-            numbers = None if parts[0].number is None else [unit.number for unit in parts if unit.number is not None]
-            self._read_keys(name, numbers, (starts, ends), met, between)
+            self._read_keys(name, parts, (starts, ends), met, between)
             if all(met):
                 return []
         chosen = choose_groups([unit.rows for unit in candidates], met, between, least, least_merged)
@@ -352,6 +353,7 @@ class _Search:
             None if the file is not searched: footers have the ends of such keys, but this one does not, or bounds of
             its columns are not those of their pages. A rewrite then stores the true ones.
         """
+        self._group_rows[meta.file_name] = groups.group_rows
         described: list[_Description] = []
         stated: list[tuple[bytes, bytes] | None] = []
         parts: list[tuple[int, int, int]] = []
@@ -504,7 +506,7 @@ class _Search:
     def _read_keys(
         self,
         name: str,
-        numbers: Sequence[int] | None,
+        parts: Sequence[_Unit],
         ranges: tuple[Sequence[Any], Sequence[Any]],
         met: list[bool],
         between: list[int],
@@ -513,32 +515,58 @@ class _Search:
 
         Args:
             name: name of the file.
-            numbers: row groups to read; None for all.
+            parts: row groups of the file to read, or parts of them; or one unit for all.
             ranges: smallest keys and largest keys of the candidates, ascending.
             met: marks of the candidates, which are changed.
             between: rows before each candidate, and after the last one, which are changed.
         """
-        starts, ends = ranges
         place = self._store, self._task.partition, self._task.bucket, self._metas[name]
+        numbers = sorted({unit.number for unit in parts if unit.number is not None}) or None
         batches = open_kv(*place, columns=(), need_sequence=False, need_kind=False, row_groups=numbers)
+        # Rows of a part: counted from the start of the first row group that is read.
+        rows_before = self._rows_before(name, numbers or [])
+        rows = [
+            (at, at + unit.rows)
+            for unit in sorted(parts, key=_low)
+            for at in [rows_before.get(unit.number, 0) + (unit.first_row or 0)]
+        ]
         with closing(batches):  # type: ignore[type-var]
+            seen = 0
             for batch in batches:
-                if not batch.num_rows:
-                    continue
-                keys, row = self._spec.keys(batch), 0
-                gap = bisect_left(ends, keys.scalar(0))
-                while row < batch.num_rows:
-                    stop = batch.num_rows if gap == len(starts) else keys.bisect(starts[gap], right=False)
-                    between[gap] += stop - row
-                    row = stop
-                    if gap < len(starts):
-                        row = keys.bisect(ends[gap], right=True)
-                        if row > stop:
-                            met[gap] = True
-                            between[gap] += row - stop
-                        gap += 1
+                for first, stop in rows:
+                    low, high = max(0, first - seen), min(batch.num_rows, stop - seen)
+                    if low < high:
+                        self._mark(batch.slice(low, high - low), ranges, met, between)
+                seen += batch.num_rows
                 if all(met):
                     return
+
+    def _rows_before(self, name: str, numbers: Sequence[int]) -> dict[int | None, int]:
+        """Return the number of rows before each row group of a file, if only some row groups are read."""
+        before: dict[int | None, int] = {}
+        seen = 0
+        for number in numbers:
+            before[number] = seen
+            seen += self._group_rows[name][number]
+        return before
+
+    def _mark(
+        self, batch: pa.RecordBatch, ranges: tuple[Sequence[Any], Sequence[Any]], met: list[bool], between: list[int]
+    ) -> None:
+        """Mark the candidates in whose key range a batch of ascending keys has one, and count the other rows."""
+        starts, ends = ranges
+        keys, row = self._spec.keys(batch), 0
+        gap = bisect_left(ends, keys.scalar(0))
+        while row < batch.num_rows:
+            stop = batch.num_rows if gap == len(starts) else keys.bisect(starts[gap], right=False)
+            between[gap] += stop - row
+            row = stop
+            if gap < len(starts):
+                row = keys.bisect(ends[gap], right=True)
+                if row > stop:
+                    met[gap] = True
+                    between[gap] += row - stop
+                gap += 1
 
 
 def _low(unit: _Unit) -> Any:

@@ -198,9 +198,9 @@ class ChunkPages:
         return value
 
     def agrees_with(self, chunk: Chunk) -> bool:
-        """Return whether bounds and null count of the column chunk in the footer are those of its pages."""
+        """Return whether bounds and null count of the chunk in the footer are those of its pages, if they have any."""
         if self.bounds is None:
-            return chunk.nulls is None and chunk.low is None
+            return True
         if chunk.nulls is not None and chunk.nulls != sum(self.nulls):
             return False
         if chunk.low is None or chunk.high is None or self.kind is None:
@@ -246,7 +246,9 @@ class ChunkPages:
             set_number(meta, DICTIONARY_AT, position if self.dictionary.size else 0)
         if PAGE_COUNTS in meta:
             meta[PAGE_COUNTS] = thrift.LIST, _page_counts(pages)
-        if STATISTICS in meta:
+        if self.bounds is None:
+            meta.pop(STATISTICS, None)
+        elif STATISTICS in meta:
             meta[STATISTICS] = thrift.STRUCT, self._statistics(nested(meta, STATISTICS, thrift.STRUCT), low, high)
         count = len(self.starts) - 1
         bounds: Fields = {} if self.bounds is None else split_struct(self.bounds)[0]
@@ -387,6 +389,9 @@ class PageIndexes:
             try:
                 pages = ChunkPages.of(chunk, leaf, self._kind(footer, leaf), parts.rows, indexes)
             except (ValueError, IndexError):
+                return None
+            # Pages with NaN only have no bounds, so that the column has no index; bounds of floats are decoded anyway.
+            if pages.bounds is None and stated.low is not None and leaf.physical not in _FLOATS:
                 return None
             if not pages.agrees_with(stated):
                 reason = f"the bounds of column '{leaf.name}' in row group {number} are not those of its pages"

@@ -42,6 +42,8 @@ TINY = {
     "num-levels": "4",
     "write-only": "true",
 }
+CUT = {"target-file-size": "256 kb", "parquet.block.size": "64 kb", "parquet.page.row.count.limit": "40"}
+"""Options of few row groups of a thousand rows, which are cut into parts of several pages."""
 KEYS: dict[str, list[pa.Field]] = {
     "numbers": [pa.field("k", pa.int32(), nullable=False)],
     "texts": [pa.field("k", pa.string(), nullable=False)],
@@ -150,6 +152,97 @@ def test_metadata_is_what_a_rewrite_stores(tmp_path: Path, keys: str, statistics
     for file in written:
         assert rewritten(wide, file) == file
     assert all(check.passed for check in table.check())
+
+
+@pytest.fixture
+def paged(tmp_path: Path) -> Table:
+    """Two row groups of many pages on the top level, with the even keys from 1,000 to 2,998."""
+    table = table_of(tmp_path, "always", columns=len(VALUES), **CUT)
+    table.write(rows(list(range(1000, 3000, 2)), 0, columns=len(VALUES)))
+    table.compact(full=True)
+    assert len(groups_of(table)) == 2
+    return table
+
+
+def test_only_pages_that_meet_a_key_are_merged(paged: Table) -> None:
+    """Other pages of the same row groups are spliced, and their metadata is what a rewrite stores."""
+    paged.write(rows([1501, 2501], 7, columns=len(VALUES)))
+    (part, *_) = untouched_parts(paged.store, task_of(paged))
+    assert {group.number for group in part.spliced if group.first_row is not None} == {0, 1}
+    assert BucketTask.from_bytes(part.to_bytes()) == part
+    report = paged.compact(full=True)
+    assert report.groups_spliced == len(part.spliced)
+    assert report.bytes_spliced == sum(group.size for group in part.spliced)
+    assert sum(group.rows for group in part.spliced) > 500
+    expected = rows(sorted({*range(1000, 3000, 2), 1501, 2501}), 0, columns=len(VALUES))
+    newer = rows([1501, 2501], 7, columns=len(VALUES))
+    is_old = pa.compute.invert(pa.compute.is_in(expected["k"], newer["k"]))
+    expected = pa.concat_tables([expected.filter(is_old), newer]).sort_by("k")
+    assert repr(paged.to_arrow().sort_by("k").to_pylist()) == repr(expected.to_pylist())
+    (file,) = top_files(paged)
+    assert rewritten(paged, file) == file
+    assert all(check.passed for check in paged.check())
+
+
+@pytest.mark.parametrize("keys", one_in(2, ["texts", "two columns"]))
+def test_pages_of_other_keys_are_found_by_decoding_them(tmp_path: Path, keys: str) -> None:
+    table = table_of(tmp_path, "always", keys, **CUT)
+    table.write(rows(list(range(0, 2000, 2)), 0, keys))
+    table.compact(full=True)
+    table.write(rows([501, 502], 7, keys))
+    (part, *_) = untouched_parts(table.store, task_of(table))
+    assert any(group.first_row is not None for group in part.spliced)
+    assert table.compact(full=True).groups_spliced == len(part.spliced)
+    assert table.to_arrow().num_rows == 1001
+    assert all(check.passed for check in table.check())
+
+
+def test_bounds_of_values_that_are_not_those_of_the_pages_are_written_anew(paged: Table) -> None:
+    """A row group with a wrong bound in its footer is rewritten, so that filters find its rows again."""
+    (file,) = top_files(paged)
+    path = Path(paged.store.root) / "bucket-0" / file.file_name
+    groups = open_groups(LocalFileIO(), str(path))
+    high = groups.footer.groups[1].chunks[groups.footer.singles["s"]].high
+    assert high is not None
+    content = path.read_bytes()
+    at = content.rindex(high)
+    assert at > groups.footer_at
+    path.write_bytes(content[:at] + b"0" + content[at + 1 :])
+    paged.write(rows([1501], 7, columns=len(VALUES)))
+    assert paged.compact(full=True).groups_spliced == 0
+    assert all(rewritten(paged, file) == file for file in top_files(paged))
+
+
+def test_pages_that_a_task_names_must_be_there(paged: Table) -> None:
+    paged.write(rows([1501, 2501], 7, columns=len(VALUES)))
+    (task, *_) = untouched_parts(paged.store, task_of(paged))
+    part = next(group for group in task.spliced if group.first_row is not None)
+    for changed in (replace(part, number=9), replace(part, rows=part.rows - 1)):
+        spliced = tuple(changed if group is part else group for group in task.spliced)
+        with pytest.raises(DredgeError, match=r"data-.*has no pages from row"):
+            list(run_tasks_locally(paged.store, [replace(task, spliced=spliced)], ReferenceJudge(), threads=1))
+
+
+@pytest.mark.soak
+def test_over_many_generations_parts_stay_few(tmp_path: Path) -> None:
+    """Each generation updates few rows: row groups of parts are joined again, and the file does not grow."""
+    table = table_of(tmp_path, "always", **CUT)
+    known = set(range(0, 6000, 2))
+    table.write(rows(sorted(known), 0))
+    table.compact(full=True)
+    usual, size = len(groups_of(table)), sum(file.file_size for file in top_files(table))
+    spliced = 0
+    for generation in range(1, 101):
+        new = {(generation * 577 + step * 1_701) % 6000 for step in range(3)}
+        table.write(rows(sorted(new), generation))
+        known |= new
+        spliced += table.compact(full=True).groups_spliced
+        groups = groups_of(table)
+        assert len(groups) <= 3 * usual + 4
+        assert min(groups) >= max(groups) // 16
+        assert sum(file.file_size for file in top_files(table)) <= 1.3 * size * len(known) / 3000
+    assert spliced > 300
+    assert table.to_arrow().sort_by("k")["k"].to_pylist() == sorted(known)
 
 
 def test_only_row_groups_that_meet_a_key_are_merged(layered: Table) -> None:
@@ -416,7 +509,8 @@ def test_any_life_says_what_it_says_without_splices(
 ) -> None:
     root = tmp_path_factory.mktemp("lives")
     count = len(VALUES)
-    twins = [table_of(root / exact, exact, keys, count, **KINDS[kind]) for exact in ("always", "never")]
+    options = {**KINDS[kind], **data.draw(st.sampled_from([{}, CUT]), label="options of row groups")}
+    twins = [table_of(root / exact, exact, keys, count, **options) for exact in ("always", "never")]
     spliced = 0
     for step in range(data.draw(st.integers(2, 4), label="steps")):
         first = data.draw(st.integers(0, 300), label="first")
