@@ -208,9 +208,10 @@ def test_bounds_of_values_that_are_not_those_of_the_pages_are_written_anew(paged
     at = content.rindex(high)
     assert at > groups.footer_at
     path.write_bytes(content[:at] + b"0" + content[at + 1 :])
-    paged.write(rows([1501], 7, columns=len(VALUES)))
+    paged.write(rows([1502, 2502], 7, columns=len(VALUES)))
     assert paged.compact(full=True).groups_spliced == 0
-    assert all(rewritten(paged, file) == file for file in top_files(paged))
+    (file,) = top_files(paged)
+    assert rewritten(paged, file) == file
 
 
 def test_pages_that_a_task_names_must_be_there(paged: Table) -> None:
@@ -219,7 +220,7 @@ def test_pages_that_a_task_names_must_be_there(paged: Table) -> None:
     part = next(group for group in task.spliced if group.first_row is not None)
     for changed in (replace(part, number=9), replace(part, rows=part.rows - 1)):
         spliced = tuple(changed if group is part else group for group in task.spliced)
-        with pytest.raises(DredgeError, match=r"data-.*has no pages from row"):
+        with pytest.raises(DredgeError, match=r"data-.*(has no pages from row|meets a key)"):
             list(run_tasks_locally(paged.store, [replace(task, spliced=spliced)], ReferenceJudge(), threads=1))
 
 
@@ -509,8 +510,8 @@ def test_any_life_says_what_it_says_without_splices(
 ) -> None:
     root = tmp_path_factory.mktemp("lives")
     count = len(VALUES)
-    options = {**KINDS[kind], **data.draw(st.sampled_from([{}, CUT]), label="options of row groups")}
-    twins = [table_of(root / exact, exact, keys, count, **options) for exact in ("always", "never")]
+    cut = data.draw(st.sampled_from([{}, CUT]), label="options of row groups")
+    twins = [table_of(root / exact, exact, keys, count, **KINDS[kind], **cut) for exact in ("always", "never")]
     spliced = 0
     for step in range(data.draw(st.integers(2, 4), label="steps")):
         first = data.draw(st.integers(0, 300), label="first")
@@ -519,7 +520,8 @@ def test_any_life_says_what_it_says_without_splices(
         numbers = sorted({*dense, *others}) or [first]
         has_deletes = kind not in ("aggregation", "partial-update", "first-row") and data.draw(st.booleans())
         kinds = ["-D" if has_deletes and number % 7 == 3 and number in others else "+I" for number in numbers]
-        full = data.draw(st.booleans(), label="full")
+        # Files of parts have other sizes, by which other compactions than full ones choose.
+        full = bool(cut) or data.draw(st.booleans(), label="full")
         if step and data.draw(st.sampled_from([False, False, True]), label="widens a column"):
             for exact in ("always", "never"):
                 wider = SchemaChange.update_type("d", f"DECIMAL({20 + step}, 3)")
