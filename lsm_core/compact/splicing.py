@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lsm_core.compact.row_digests import RowGroupDigest
 from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file, rows_left
 from lsm_core.compact.task import COUNTS, BucketTask
-from lsm_core.errors import CorruptFile, VerificationFailed
+from lsm_core.errors import CorruptFile, DredgeError, VerificationFailed
 from lsm_core.files import KeyValueFileWriter, open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.files.formats.guard import open_checked, quietly_close
@@ -22,7 +23,7 @@ from lsm_core.files.row_group_parts import GroupPages, PageIndexes
 from lsm_core.files.row_groups import StoredGroups, open_groups, read_groups
 from lsm_core.files.splicing import MemoryFile, StoredGroup, part_of_group
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.manifest import DataFileMeta
+from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
 from lsm_core.merge import KeySpec, normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
@@ -67,6 +68,8 @@ class Splices:
         self._in_parts = {group.file_name for group in self.groups if group.first_row is not None}
         self._stored: dict[str, StoredGroups] = {}
         self._parts: dict[str, _Parts] = {}
+        self._numbers_only: dict[str, frozenset[str]] = {}
+        """Columns without NaN by name of the file."""
         self._lock = threading.Lock()
         """For the parts of files, which the merge and the writer read on two threads."""
         self._part: tuple[SplicedGroup, MemoryFile, StoredGroups] | None = None
@@ -169,13 +172,38 @@ class Splices:
         if group.first_row is not None:
             memory, part = self._part_of(group)
             self._part = None  # the writer holds it as long as it needs it
-            return StoredGroup(part, 0, keys, part.pages[0].size, memory)
+            return StoredGroup(part, 0, keys, part.pages[0].size, memory, self._without_nan(group))
         if group.file_name not in self._stored:
             self._stored.clear()  # files follow each other: one footer in memory
             file = self._files[group.file_name]
             path = self._store.data_path(self._task.partition, self._task.bucket, file)
             self._stored[group.file_name] = open_groups(self._store.file_io, path, size=file.file_size)
-        return StoredGroup(self._stored[group.file_name], group.number, keys, group.size)
+        stored = self._stored[group.file_name]
+        return StoredGroup(stored, group.number, keys, group.size, without_nan=self._without_nan(group))
+
+    def _without_nan(self, group: SplicedGroup) -> frozenset[str]:
+        """Return the columns of a row group's file that have no NaN, by the statistics of the file.
+
+        NaN is the largest value in Java's order. Only statistics of compactions are used, which Dredge writes in this
+        order; other writers may leave NaN out of them.
+        """
+        file, schema = self._files[group.file_name], self._store.schema
+        if file.file_source != SOURCE_COMPACT:
+            return frozenset()
+        if file.file_name not in self._numbers_only:
+            names = schema.field_names if file.value_stats_cols is None else file.value_stats_cols
+            floats = {field.name for field in schema.arrow_schema if pa.types.is_floating(field.type)}
+            largest: list[pa.Array] = []
+            if floats.intersection(names) and all(schema.has_field(name) for name in names):
+                with suppress(DredgeError):  # statistics that cannot be read tell nothing
+                    row = pa.array([file.value_stats.max_values], pa.binary())
+                    largest = list(decode_rows(row, [schema.field(name).type for name in names]))
+            self._numbers_only[file.file_name] = frozenset(
+                name
+                for name, value in zip(names, largest, strict=False)
+                if name in floats and not value.null_count and not pc.is_nan(value)[0].as_py()
+            )
+        return self._numbers_only[file.file_name]
 
     def _part_of(self, group: SplicedGroup) -> tuple[MemoryFile, StoredGroups]:
         """Return a file in memory with a spliced part of a row group."""

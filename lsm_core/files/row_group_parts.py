@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lsm_core.errors import CorruptFile
 from lsm_core.files.formats import thrift
-from lsm_core.files.formats.parquet_footer import DOUBLE, FLOAT, INT96, Chunk, Footer, Leaf, stored_bound
+from lsm_core.files.formats.parquet_footer import FLOATS, INT96, Chunk, Footer, Leaf, stored_bound
 from lsm_core.files.formats.parquet_pages import PageParts, stored_pages
 from lsm_core.files.formats.thrift_fields import (
     Fields,
@@ -57,7 +57,6 @@ _LOCATION_TYPES: Final = {LOCATION_AT: thrift.I64, LOCATION_BYTES: thrift.I32, L
 _MISSING: Final = (0, None)
 _MOST_INDEXES: Final = 16 << 20
 """Largest bytes between the pages and the footer of a file, where the page indexes are, that are read at once."""
-_FLOATS: Final = {FLOAT: "<f", DOUBLE: "<d"}
 
 
 class PartChunk(NamedTuple):
@@ -186,7 +185,7 @@ class ChunkPages:
         Raises:
             ValueError: the bound has another size than the type, or is NaN.
         """
-        float_format = _FLOATS.get(self.leaf.physical)
+        float_format = FLOATS.get(self.leaf.physical)
         if float_format is None:
             return stored_bound(raw, self.leaf.physical, self.kind)
         try:
@@ -391,7 +390,7 @@ class PageIndexes:
             except (ValueError, IndexError):
                 return None
             # Pages with NaN only have no bounds, so that the column has no index; bounds of floats are decoded anyway.
-            if pages.bounds is None and stated.low is not None and leaf.physical not in _FLOATS:
+            if pages.bounds is None and stated.low is not None and leaf.physical not in FLOATS:
                 return None
             if not pages.agrees_with(stated):
                 reason = f"the bounds of column '{leaf.name}' in row group {number} are not those of its pages"

@@ -6,7 +6,8 @@ bounds or null counts the footer does not have exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from lsm_core.arrays import plain_schema
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.parquet import ParquetSource
-from lsm_core.files.formats.parquet_footer import footer_values
+from lsm_core.files.formats.parquet_footer import FLOATS, footer_values
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, bounds
 from lsm_core.files.formats.thrift_fields import nested, split_struct
 from lsm_core.files.row_groups import CREATED_BY, STATISTICS, StoredGroups
@@ -73,7 +74,15 @@ class GroupStatisticsReader:
         CorruptFile: the file is damaged.
     """
 
-    def __init__(self, file_io: FileIO, groups: StoredGroups, schema: pa.Schema, kept: Kept | None = None) -> None:
+    def __init__(
+        self,
+        file_io: FileIO,
+        groups: StoredGroups,
+        schema: pa.Schema,
+        kept: Kept | None = None,
+        *,
+        without_nan: Collection[str] = (),
+    ) -> None:
         """Prepare the reader; the file is opened when values are decoded.
 
         Args:
@@ -81,7 +90,9 @@ class GroupStatisticsReader:
             groups: row groups of the file.
             schema: Arrow schema of the file as its writer had it; dictionaries count as their values.
             kept: cache of footers, or None.
+            without_nan: columns of floating point numbers that are known to have no NaN, which footers leave out.
         """
+        self._without_nan = without_nan
         self._file_io, self._groups, self._kept = file_io, groups, kept
         self._schema = plain_schema(schema)
         self._source: ParquetSource | None = None
@@ -97,6 +108,7 @@ class GroupStatisticsReader:
         footer = self._groups.footer
         group = footer.groups[number]
         values = footer_values(footer._replace(rows=group.rows, groups=[group]), self._schema)
+        values.update(self._float_bounds(number, values))
         inexact = set(self._inexact(number, values))
         counted = [name for name, stats in values.items() if stats.null_count is None and name not in inexact]
         if inexact or counted:
@@ -126,13 +138,32 @@ class GroupStatisticsReader:
             if field.name not in values or leaf is None:
                 continue
             if pa.types.is_floating(field.type):
-                yield field.name
+                if values[field.name].minimum.null_count:
+                    yield field.name
             elif not pa.types.is_timestamp(field.type) or field.type.unit != "ns":  # Java has no bounds of these
                 meta = chunks[leaf].meta
                 stored = split_struct(nested(meta, STATISTICS, thrift.STRUCT))[0] if STATISTICS in meta else {}
                 shortened = any(stored.get(flag, (0, b""))[0] == thrift.FALSE for flag in (_HIGH_EXACT, _LOW_EXACT))
                 if shortened or not self._known_writer or not self._groups.footer.leaves[leaf].ordered:
                     yield field.name
+
+    def _float_bounds(self, number: int, values: ColumnValues) -> dict[str, ColumnStats]:
+        """Return the statistics of columns without NaN from the footer; not if a bound may be a zero of either sign."""
+        exact: dict[str, ColumnStats] = {}
+        footer = self._groups.footer
+        for name in self._without_nan:
+            leaf = footer.single(name)
+            if leaf is None or name not in values or footer.leaves[leaf].physical not in FLOATS:
+                continue
+            chunk, kind = footer.groups[number].chunks[leaf], self._schema.field(name).type
+            if chunk.low is None or chunk.high is None or chunk.nulls is None or not self._known_writer:
+                continue
+            low, high = (
+                struct.unpack(FLOATS[footer.leaves[leaf].physical], side)[0] for side in (chunk.low, chunk.high)
+            )
+            if low <= high and low and high:
+                exact[name] = ColumnStats(pa.array([low], kind), pa.array([high], kind), chunk.nulls)
+        return exact
 
     def _decode(self, names: Iterable[str], number: int) -> Iterator[pa.Table]:
         """Yield the values of columns of a row group, with the types of the schema."""

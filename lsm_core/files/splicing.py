@@ -60,6 +60,7 @@ class StoredGroup:
         keys: first and last key, two rows with the columns of the trimmed primary key.
         size: bytes of the pages.
         memory: the file, if it is in memory: a part of a row group (:func:`part_of_group`).
+        without_nan: columns of floating point numbers that are known to have no NaN.
     """
 
     groups: StoredGroups
@@ -67,6 +68,7 @@ class StoredGroup:
     keys: pa.RecordBatch
     size: int
     memory: MemoryFile | None = None
+    without_nan: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -249,12 +251,18 @@ class SplicingSink:
         def copy() -> None:
             known = len(self._copier.copied)
             if memory is None:
-                source, reader = self._open_input(groups)
+                source, reader = self._open_input(groups, group.without_nan)
                 self._copier.copy(source, groups, [number])
                 self._add(reader.statistics(number))
             else:
                 self._copier.copy(memory.open_input(groups.path), groups, [number])
-                with GroupStatisticsReader(memory, groups, self._schema) as reader:  # type: ignore[arg-type]
+                reader = GroupStatisticsReader(
+                    memory,  # type: ignore[arg-type]
+                    groups,
+                    self._schema,
+                    without_nan=group.without_nan,
+                )
+                with reader:
                     self._add(reader.statistics(number))
             self.spliced += self._copier.copied[known:]
 
@@ -281,12 +289,12 @@ class SplicingSink:
         if len(self._statistics) >= _MOST_WAITING:
             self._statistics = [merge_statistics(self._statistics)]
 
-    def _open_input(self, groups: StoredGroups) -> tuple[Any, GroupStatisticsReader]:
+    def _open_input(self, groups: StoredGroups, without_nan: frozenset[str]) -> tuple[Any, GroupStatisticsReader]:
         if self._reader is None or groups.path != self._input_path:
             self._close_input()
             with open_checked(self._file_io, groups.path, "Parquet", None) as self._input:
                 self._input_path = groups.path
-            self._reader = GroupStatisticsReader(self._file_io, groups, self._schema)
+            self._reader = GroupStatisticsReader(self._file_io, groups, self._schema, without_nan=without_nan)
         return self._input, self._reader
 
     def _close_input(self) -> None:

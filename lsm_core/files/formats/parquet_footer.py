@@ -25,6 +25,8 @@ PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY, DELTA_BYTE_ARRAY = 0, 2, 8, 7
 _ENCODING_NUMBERS: Final = frozenset(range(10))
 CODED: Final = frozenset({PLAIN_DICTIONARY, RLE_DICTIONARY})
 WIDTHS: Final = {BOOLEAN: 1, INT32: 4, INT64: 8, INT96: 12, FLOAT: 4, DOUBLE: 8}
+FLOATS: Final = {FLOAT: "<f", DOUBLE: "<d"}
+"""Form of stored floating point numbers for :mod:`struct`."""
 _CODECS: Final = 8
 _REQUIRED, _OPTIONAL, _REPEATED = range(3)
 _MAGIC: Final = b"PAR1"
