@@ -23,7 +23,7 @@ from lsm_core.files.row_group_parts import GroupPages, PageIndexes
 from lsm_core.files.row_groups import StoredGroups, open_groups, read_groups
 from lsm_core.files.splicing import MemoryFile, StoredGroup, part_of_group
 from lsm_core.format.binary_row import decode_rows
-from lsm_core.format.manifest import SOURCE_COMPACT, DataFileMeta
+from lsm_core.format.manifest import DataFileMeta
 from lsm_core.merge import KeySpec, normalise_keys
 from lsm_core.metadata.store import TableStore
 from lsm_core.read.key_range import KeyBounds
@@ -184,12 +184,10 @@ class Splices:
     def _without_nan(self, group: SplicedGroup) -> frozenset[str]:
         """Return the columns of a row group's file that have no NaN, by the statistics of the file.
 
-        NaN is the largest value in Java's order. Only statistics of compactions are used, which Dredge writes in this
-        order; other writers may leave NaN out of them.
+        NaN is the largest value in Java's order. Other writers may leave NaN out of statistics, but the files of which
+        row groups are spliced have the layout of Dredge's.
         """
         file, schema = self._files[group.file_name], self._store.schema
-        if file.file_source != SOURCE_COMPACT:
-            return frozenset()
         if file.file_name not in self._numbers_only:
             names = schema.field_names if file.value_stats_cols is None else file.value_stats_cols
             floats = {field.name for field in schema.arrow_schema if pa.types.is_floating(field.type)}

@@ -56,6 +56,9 @@ from lsm_core.files.row_groups import (
 from lsm_core.storage import FileIO, ahead
 
 _MAGIC: Final = b"PAR1"
+_FIRST_LONG: Final = 1 << 4 | thrift.I64
+_FIRST_LONG_BYTE: Final = bytes([_FIRST_LONG])
+"""Header of a struct's field 1 of type I64."""
 _BLOCK: Final = 4 << 20
 """Bytes that are read and written at a time."""
 _AHEAD: Final = 4 * _BLOCK
@@ -370,12 +373,22 @@ def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
             raise ValueError("bytes after the index")
         locations = []
         for encoded in split_structs(nested(fields, LOCATIONS, thrift.LIST)):
-            location, _ = split_struct(encoded)
-            position, size = number_of(location, LOCATION_AT), number_of(location, LOCATION_BYTES, thrift.I32)
-            if position is None or size is None or not pages.start <= position < position + size <= pages.end:
+            location = thrift.Reader(encoded).struct()
+            (at_kind, position), (size_kind, size) = (
+                location.get(number, (0, -1)) for number in (LOCATION_AT, LOCATION_BYTES)
+            )
+            if (at_kind, size_kind) != (thrift.I64, thrift.I32) or not (
+                pages.start <= position < position + size <= pages.end
+            ):
                 raise ValueError(f"a page of {size} bytes at byte {position}")
-            set_number(location, LOCATION_AT, position + shift)
-            locations.append(join_fields(location))
+            # The position is the first field: the others stay as they are encoded.
+            rest = encoded[thrift.skip(encoded, 1, thrift.I64) :] if encoded[0] == _FIRST_LONG else None
+            if rest is None:
+                shifted, _ = split_struct(encoded)
+                set_number(shifted, LOCATION_AT, position + shift)
+                locations.append(join_fields(shifted))
+            else:
+                locations.append(_FIRST_LONG_BYTE + thrift.varint((position + shift) << 1) + rest)
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"a page index is broken: {error}") from error
     fields[LOCATIONS] = thrift.LIST, join_structs(locations)

@@ -136,7 +136,7 @@ class ChunkPages:
         if [begins, *ends] != [*starts, chunk.pages.end]:
             raise ValueError("pages with other bytes between them")
         first_rows.append(rows)
-        if first_rows[0] or any(before >= after for before, after in pairwise(first_rows)):
+        if first_rows[0] or sorted({*first_rows}) != first_rows:
             raise ValueError("pages whose rows do not ascend")
         ends_of_pages = [*starts, chunk.pages.end]
         if bounds is None:
@@ -146,11 +146,11 @@ class ChunkPages:
         if any(len(values) != len(starts) for values in lists):
             raise ValueError("a page index of other pages")
         empty, lows, highs, nulls = lists
-        if not all(isinstance(value, bytes) for value in [*lows, *highs]):
+        if not {*map(type, lows), *map(type, highs)} <= {bytes}:
             raise ValueError("bounds that are not bytes")
-        if not all(isinstance(value, bool) for value in empty):
+        if not {*map(type, empty)} <= {bool}:
             raise ValueError("marks of empty pages that are not boolean")
-        if not all(type(value) is int and value >= 0 for value in nulls):
+        if not {*map(type, nulls)} <= {int} or min(nulls) < 0:
             raise ValueError("numbers of nulls that are not counts")
         return ChunkPages(chunk, leaf, kind, bounds, offsets, ends_of_pages, first_rows, empty, nulls, lows, highs)
 
@@ -224,8 +224,14 @@ class ChunkPages:
             path: path of the file, for errors.
 
         Raises:
-            CorruptFile: the pages are not those that the page index describes.
+            CorruptFile: the pages are not those that the page index describes, or the index is broken.
         """
+        try:
+            return self._part(data, position, first, stop, path)
+        except (ValueError, IndexError) as error:
+            raise CorruptFile(path, f"the page index of column '{self.leaf.name}' is broken: {error}") from error
+
+    def _part(self, data: bytes, position: int, first: int, stop: int, path: str) -> PartChunk:
         low, high = self.between(first, stop)
         pages = list(stored_pages(data, path, self.leaf))
         of_rows = [page for page in pages if page.has_rows]
@@ -415,7 +421,7 @@ def _list(fields: thrift.Struct, number: int) -> list[Any]:
     kind, values = fields.get(number, _MISSING)
     if kind != thrift.LIST or not values:
         raise ValueError(f"field {number} is missing")
-    return list(values)
+    return values  # type: ignore[no-any-return]
 
 
 def _cut(data: bytes, pages: int, low: int, high: int) -> bytes:
