@@ -125,6 +125,8 @@ class ChunkPages:
         bounds, offsets = indexes
         starts, ends, first_rows = [], [], []
         for location in _list(thrift.Reader(offsets).struct(), LOCATIONS):
+            if not isinstance(location, dict):
+                raise ValueError("a page that is not described")
             at, size, row = (location.get(number, _MISSING) for number in _LOCATION_TYPES)
             if (at[0], size[0], row[0]) != tuple(_LOCATION_TYPES.values()) or size[1] <= 0:
                 raise ValueError("a page without position")
@@ -258,25 +260,26 @@ class ChunkPages:
         count = len(self.starts) - 1
         bounds: Fields = {} if self.bounds is None else split_struct(self.bounds)[0]
         offsets, _ = split_struct(self.offsets)
-        for number in (_EMPTY, _LOWS, _HIGHS, _NULLS, _REPEATS, _DEFINED):
-            if number in bounds:
-                bounds[number] = thrift.LIST, _cut(nested(bounds, number, thrift.LIST), count, low, high)
-        if TEXT_BYTES in offsets:
-            offsets[TEXT_BYTES] = thrift.LIST, _cut(nested(offsets, TEXT_BYTES, thrift.LIST), count, low, high)
+        levels = {_REPEATS: self.leaf.repeats + 1, _DEFINED: self.leaf.optional + 1}
+        for fields, numbers in ((bounds, (_EMPTY, _LOWS, _HIGHS, _NULLS, *levels)), (offsets, (TEXT_BYTES,))):
+            for number in numbers:
+                if number in fields:
+                    encoded = nested(fields, number, thrift.LIST)
+                    fields[number] = thrift.LIST, _cut(encoded, count, levels.get(number, 1), low, high)
         locations = []
-        for page, encoded in enumerate(split_structs(nested(offsets, LOCATIONS, thrift.LIST))[low:high], low):
-            location, _ = split_struct(encoded)
+        for page, stored in enumerate(split_structs(nested(offsets, LOCATIONS, thrift.LIST))[low:high], low):
+            location, _ = split_struct(stored)
             set_number(location, LOCATION_AT, self.starts[page] + shift)
             set_number(location, LOCATION_ROW, self.first_rows[page] - first)
             locations.append(join_fields(location))
         offsets[LOCATIONS] = thrift.LIST, join_structs(locations)
         if LEVELS in meta:
             meta[LEVELS] = thrift.STRUCT, _level_counts(bounds, offsets, high - low)
-        fields = dict(self.chunk.fields)
-        set_number(fields, CHUNK_AT, 0)
-        fields[CHUNK_META] = thrift.STRUCT, join_fields(meta)
+        chunk = dict(self.chunk.fields)
+        set_number(chunk, CHUNK_AT, 0)
+        chunk[CHUNK_META] = thrift.STRUCT, join_fields(meta)
         plain_bytes = sum(page.plain for page in pages)
-        return PartChunk(fields, join_fields(bounds) if bounds else None, join_fields(offsets), plain_bytes)
+        return PartChunk(chunk, join_fields(bounds) if bounds else None, join_fields(offsets), plain_bytes)
 
     def _statistics(self, stored: bytes, low: int, high: int) -> bytes:
         """Return the encoded Statistics of some pages.
@@ -424,17 +427,19 @@ def _list(fields: thrift.Struct, number: int) -> list[Any]:
     return values  # type: ignore[no-any-return]
 
 
-def _cut(data: bytes, pages: int, low: int, high: int) -> bytes:
+def _cut(data: bytes, pages: int, each: int, low: int, high: int) -> bytes:
     """Return the elements of an encoded list that belong to some pages.
 
     Args:
         data: list with the same number of elements for each page.
         pages: number of all pages.
+        each: number of elements for each page.
         low: the first page.
         high: the page after the last one.
     """
     kind, elements = split_elements(data)
-    each = len(elements) // pages
+    if len(elements) != pages * each:
+        raise ValueError(f"a list of {len(elements)} elements for {pages} pages")
     return join_elements(kind, elements[low * each : high * each])
 
 

@@ -103,7 +103,7 @@ def test_bounds_that_are_not_those_of_the_pages_are_an_error(tmp_path: Path, nam
         pages_of(open_groups(IO, groups.path), table.schema)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 1 << 20), st.integers(1, 255), st.data())
 def test_changed_page_indexes_are_refused_or_give_the_same_rows(
     tmp_path: Path, place: int, flip: int, data: st.DataObject
