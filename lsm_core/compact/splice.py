@@ -112,7 +112,7 @@ def cut_evenly(borders: Sequence[int], least: int) -> list[int]:
     return [*chosen, borders[-1]]
 
 
-def joined(
+def join_parts(
     groups: Sequence[SplicedGroup], merged_before: Sequence[int], sizes: Mapping[tuple[str, int], PartSizes]
 ) -> list[SplicedGroup]:
     """Join parts that follow each other in their row group to one part, or to the whole row group.
@@ -199,7 +199,7 @@ __all__ = [
     "SplicedGroup",
     "choose_groups",
     "cut_evenly",
-    "joined",
+    "join_parts",
     "numbers_of",
     "rows_by_file",
     "rows_left",

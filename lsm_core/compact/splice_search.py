@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import numpy_array
 from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
-from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, cut_evenly, joined, writes_alike
+from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, cut_evenly, join_parts, writes_alike
 from lsm_core.compact.splicing import key_columns
 from lsm_core.compact.task import BucketTask
 from lsm_core.errors import CorruptFile
@@ -281,7 +281,7 @@ class _Search:
             if all(met):
                 return []
         chosen = choose_groups([unit.rows for unit in candidates], met, between, least, least_merged)
-        spliced = joined(
+        spliced = join_parts(
             [
                 SplicedGroup(
                     unit.file_name, unit.number, unit.rows, unit.size, unit.low_row, unit.high_row, unit.first_row
@@ -435,11 +435,11 @@ class _Search:
             bounds = source.group_bounds(self._stored_keys(source)[0])
         if bounds is None:
             return None
-        lows, highs = (numpy_array(side.cast(pa.int64())).tolist() for side in bounds)
+        lows, highs = (numpy_array(side.cast(pa.int64())) for side in bounds)
         ends: list[int] = []
         for (number, _, _), of_pages in zip(parts, stated, strict=True):
             if of_pages is None:
-                ends += [lows[number], highs[number]]
+                ends += [int(lows[number]), int(highs[number])]
             else:
                 ends += [int.from_bytes(value, "little", signed=True) for value in of_pages]
         kind = schema.arrow_schema.field(schema.trimmed_primary_keys[0]).type

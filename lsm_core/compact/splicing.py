@@ -8,9 +8,10 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lsm_core.arrays import numpy_array
 from lsm_core.compact.row_digests import RowGroupDigest
 from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file, rows_left
 from lsm_core.compact.task import COUNTS, BucketTask
@@ -199,7 +200,7 @@ class Splices:
             self._numbers_only[file.file_name] = frozenset(
                 name
                 for name, value in zip(names, largest, strict=False)
-                if name in floats and not value.null_count and not pc.is_nan(value)[0].as_py()
+                if name in floats and not value.null_count and not np.isnan(numpy_array(value)[0])
             )
         return self._numbers_only[file.file_name]
 
@@ -233,7 +234,8 @@ class Splices:
         numbers, source = [group.number], None
         if group.first_row is not None:
             memory, part = self._part_of(group)
-            numbers, source = [0], ParquetSource(memory, part.path, size=None, rows=group.rows)  # type: ignore[arg-type]
+            numbers = [0]
+            source = ParquetSource(memory, part.path, size=None, rows=group.rows)  # type: ignore[arg-type]
         with closing(open_kv(*place, row_groups=numbers, source=source)) as batches:  # type: ignore[type-var]
             return list(batches)
 

@@ -382,13 +382,13 @@ def _shift_offsets(data: bytes, pages: Span, shift: int, path: str) -> bytes:
             ):
                 raise ValueError(f"a page of {size} bytes at byte {position}")
             # The position is the first field: the others stay as they are encoded.
-            rest = encoded[thrift.skip(encoded, 1, thrift.I64) :] if encoded[0] == _FIRST_LONG else None
-            if rest is None:
+            later_fields = encoded[thrift.skip(encoded, 1, thrift.I64) :] if encoded[0] == _FIRST_LONG else None
+            if later_fields is None:
                 shifted, _ = split_struct(encoded)
                 set_number(shifted, LOCATION_AT, position + shift)
                 locations.append(join_fields(shifted))
             else:
-                locations.append(_FIRST_LONG_BYTE + thrift.varint((position + shift) << 1) + rest)
+                locations.append(_FIRST_LONG_BYTE + thrift.varint((position + shift) << 1) + later_fields)
     except (ValueError, IndexError) as error:
         raise CorruptFile(path, f"a page index is broken: {error}") from error
     fields[LOCATIONS] = thrift.LIST, join_structs(locations)

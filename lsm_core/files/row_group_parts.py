@@ -125,9 +125,8 @@ class ChunkPages:
         bounds, offsets = indexes
         starts, ends, first_rows = [], [], []
         for location in _list(thrift.Reader(offsets).struct(), LOCATIONS):
-            if not isinstance(location, dict):
-                raise ValueError("a page that is not described")
-            at, size, row = (location.get(number, _MISSING) for number in _LOCATION_TYPES)
+            described = location if isinstance(location, dict) else {}
+            at, size, row = (described.get(number, _MISSING) for number in _LOCATION_TYPES)
             if (at[0], size[0], row[0]) != tuple(_LOCATION_TYPES.values()) or size[1] <= 0:
                 raise ValueError("a page without position")
             starts.append(at[1])

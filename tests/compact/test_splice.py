@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsm_core.compact.splice import SplicedGroup, choose_groups, cut_evenly, joined, rows_left
+from lsm_core.compact.splice import SplicedGroup, choose_groups, cut_evenly, join_parts, rows_left
 from lsm_core.files.row_group_parts import PartSizes
 
 LEAST = 50
@@ -111,7 +111,7 @@ def test_parts_that_follow_each_other_are_joined(parts: list[tuple[int, int]], d
         SplicedGroup("f", 0, stop - first, PAGES.between(first, stop), b"%d" % first, b"%d" % (stop - 1), first)
         for first, stop in parts
     ]
-    longest = joined(groups, merged, {("f", 0): PAGES})
+    longest = join_parts(groups, merged, {("f", 0): PAGES})
     ranges = [((group.first_row or 0), (group.first_row or 0) + group.rows) for group in longest]
     assert [row for first, stop in ranges for row in range(first, stop)] == [r for p in parts for r in range(*p)]
     assert all(group.size == PAGES.between(*rows) for group, rows in zip(longest, ranges, strict=True))

@@ -102,6 +102,8 @@ class Kind:
                 "target-file-size": random.choice(["4 kb", "40 kb"]),
                 "dredge.compaction.exact-keys": "always",
             }
+            if random.random() < 0.5:  # row groups of many pages, which are cut into parts
+                chosen |= {"parquet.block.size": "8 kb", "parquet.page.row.count.limit": random.choice(["10", "25"])}
         version = random.choice([None, None, *PaimonVersion])
         if version is not None:
             chosen[PAIMON_VERSION] = version
