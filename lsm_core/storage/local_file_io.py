@@ -27,18 +27,32 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS})
 _BUFFER = 256 * 1024
 
 
-@contextmanager
-def _step(name: str, path: str) -> Iterator[None]:
-    """Trace one I/O step; raise StorageFull for a full disk, and CorruptFile for an impossible file name."""
-    with file_io.step(name, path):
-        try:
-            yield
-        except OSError as error:
+class _Step:
+    """Context that traces one I/O step; raises StorageFull for a full disk, CorruptFile for an impossible file name.
+
+    A generator as context takes several times as long, and one look at a small table has 90 steps.
+    """
+
+    __slots__ = ("_path", "_trace")
+
+    def __init__(self, name: str, path: str) -> None:
+        self._path = path
+        self._trace = file_io.step(name, path) if os.environ.get(file_io.TRACE_VARIABLE) else None
+
+    def __enter__(self) -> None:
+        if self._trace is not None:
+            self._trace.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._trace is not None:
+            self._trace.__exit__(kind, error, traceback)
+        if isinstance(error, OSError):
             if error.errno in _FULL:
-                raise StorageFull(path) from error
+                raise StorageFull(self._path) from error
             if error.errno in _NO_FILE:
-                raise CorruptFile(path, f"this name cannot be a file: {os.strerror(error.errno)}") from error
-            raise
+                raise CorruptFile(self._path, f"this name cannot be a file: {os.strerror(error.errno)}") from error
 
 
 @contextmanager
@@ -47,7 +61,7 @@ def _creating(name: str, path: str) -> Iterator[None]:
 
     Do not use this context to publish links, because a link may have been created although an error is reported.
     """
-    with _step(name, path), _refusals(path, "create"):
+    with _Step(name, path), _refusals(path, "create"):
         yield
 
 
@@ -87,7 +101,7 @@ class LocalOutputFile(WriteOnly):
 
     def write(self, data: Buffer) -> int:
         """Append ``data``."""
-        with _step("write", self.path):
+        with _Step("write", self.path):
             size = self._file.write(data)
         self._length += size
         return size
@@ -98,7 +112,7 @@ class LocalOutputFile(WriteOnly):
 
     def flush(self) -> None:
         """Pass all data to the operating system."""
-        with _step("flush", self.path):
+        with _Step("flush", self.path):
             self._file.flush()
 
     def close(self) -> None:
@@ -106,7 +120,7 @@ class LocalOutputFile(WriteOnly):
         if self._file.closed:
             return
         try:
-            with _step("close", self.path):
+            with _Step("close", self.path):
                 self._file.flush()
                 if self._sync:
                     os.fsync(self._file.fileno())
@@ -169,7 +183,7 @@ class LocalFileIO:
         Raises:
             CorruptFile: the path is not a regular file, or the file is larger than its size limit.
         """
-        with _step("read", path):
+        with _Step("read", path):
             # A FIFO without a writer would block a normal open forever.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             try:
@@ -182,7 +196,7 @@ class LocalFileIO:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for random access."""
-        with _step("open", path):
+        with _Step("open", path):
             _require_regular(path, os.stat(path).st_mode)  # Arrow would wait for a FIFO's writer
             return pa.OSFile(path, "rb")
 
@@ -205,7 +219,7 @@ class LocalFileIO:
         """
         draft = self._draft(path, data)
         try:
-            with _step("link", path):
+            with _Step("link", path):
                 try:
                     os.link(draft, path)
                 except FileExistsError:
@@ -226,7 +240,7 @@ class LocalFileIO:
         """Write a temporary file, fsync it if ``durable``, and rename it over the old file."""
         draft = self._draft(path, data, durable)
         try:
-            with _step("replace", path):
+            with _Step("replace", path):
                 os.replace(draft, path)
         except BaseException:
             with suppress(OSError):
@@ -252,12 +266,12 @@ class LocalFileIO:
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory exists."""
-        with _step("exists", path):
+        with _Step("exists", path):
             return os.path.lexists(path)
 
     def size(self, path: str) -> int:
         """Return the size in bytes."""
-        with _step("size", path):
+        with _Step("size", path):
             return os.stat(path).st_size
 
     def delete(self, path: str) -> bool:
@@ -266,7 +280,7 @@ class LocalFileIO:
         Returns:
             Whether the file existed.
         """
-        with _step("delete", path):
+        with _Step("delete", path):
             try:
                 if isinstance(path, PathBelow):
                     with _folder_below(path) as (folder, name):
@@ -280,7 +294,7 @@ class LocalFileIO:
     def list_dir(self, path: str) -> list[FileStatus]:
         """Return the entries of a directory, sorted by name."""
         statuses: list[FileStatus] = []
-        with _step("list", path):
+        with _Step("list", path):
             try:
                 with os.scandir(path) as entries:
                     for entry in entries:
@@ -305,7 +319,7 @@ class LocalFileIO:
         Returns:
             False if ``src`` does not exist or ``dst`` exists.
         """
-        with _step("rename", dst), _refusals(src, "move"):
+        with _Step("rename", dst), _refusals(src, "move"):
             if os.path.lexists(dst):
                 return False
             try:
@@ -327,7 +341,7 @@ class LocalFileIO:
         Returns:
             Whether the directory existed.
         """
-        with _step("delete_dir", path), _refusals(path, "remove"):
+        with _Step("delete_dir", path), _refusals(path, "remove"):
             if os.path.islink(path) or not os.path.isdir(path):
                 return False
             folder = os.path.dirname(path)
@@ -347,7 +361,7 @@ class LocalFileIO:
         Returns:
             Whether the directory was removed.
         """
-        with _step("delete_empty_dir", path):
+        with _Step("delete_empty_dir", path):
             try:
                 if isinstance(path, PathBelow):
                     with _folder_below(path) as (parent_handle, name):
