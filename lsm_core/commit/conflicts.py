@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import arrow_array, numpy_array
+from lsm_core.arrays import arrow_array, arrow_scalar, numpy_array
 from lsm_core.commit.message import IDENTITY, IndexChange, identities
 from lsm_core.errors import CommitConflict, ConflictKind, CorruptFile, SnapshotNotFound
 from lsm_core.format.manifest import (
@@ -148,7 +148,7 @@ class StrictMode:
 
 def adds_above_level0(delta: pa.Table) -> bool:
     """Return whether a file is added to a level whose files must not overlap."""
-    added = pc.equal(delta.column("kind"), ADD)
+    added = pc.equal(delta.column("kind"), arrow_scalar(ADD))
     return bool(pc.any(pc.and_(added, pc.greater(delta.column("level"), 0))).as_py())
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import chosen_rows, one_array
+from lsm_core.arrays import arrow_array, chosen_rows, numpy_array, one_array
 from lsm_core.compact import BucketTask
 from lsm_core.compact.rewrite import changelog_rules
 from lsm_core.compact.row_digests import Content, content_of
@@ -528,7 +528,7 @@ def _ordered_text(key: tuple[Any, ...]) -> str:
 
 def _to_list(column: pa.ChunkedArray) -> list[Any]:
     if column.null_count == 0 and pa.types.is_integer(column.type):
-        return list(column.to_numpy().tolist())
+        return list(numpy_array(column).tolist())
     return list(column.to_pylist())
 
 
@@ -562,8 +562,8 @@ def _compare_picked(store: TableStore, inputs: _SampledRows, outputs: _SampledRo
                     side.slice(row.values[0], 1) for side, row in zip((input_table, output_table), some[0], strict=True)
                 )
             else:
-                ours = input_table.take(pa.array([picked.values[0] for picked, _ in some]))
-                other = output_table.take(pa.array([stored.values[0] for _, stored in some]))
+                ours = input_table.take(arrow_array([picked.values[0] for picked, _ in some]))
+                other = output_table.take(arrow_array([stored.values[0] for _, stored in some]))
             wrong = np.flatnonzero(unequal_rows(ours, other, store.schema))
             _refuse(
                 store, [f"key {_key_text(some[place][0].key)} has another version or value" for place in wrong[:_SHOWN]]

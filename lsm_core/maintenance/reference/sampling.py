@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import chosen_rows, plain_batch
+from lsm_core.arrays import chosen_rows, numpy_array, plain_batch
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.hashing import hash_rows
@@ -142,7 +142,7 @@ class Place:
             for column in self.keys(batch)
         ]
         if len(keys) == 1 and pa.types.is_integer(keys[0].type) and not keys[0].null_count:
-            words = keys[0].to_numpy().astype(np.int64, copy=False).view(np.uint64)
+            words = numpy_array(keys[0]).astype(np.int64, copy=False).view(np.uint64)
         else:
             words = np.asarray(hash_rows(keys, list(self.store.schema.trimmed_key_types))).view(np.uint32) * _ODD
         # Two multiplications spread all keys over all ranks; few passes, because every row is ranked.
@@ -354,7 +354,7 @@ def _deleted_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
         if file.delete_row_count == 0:
             continue
         for ranks, batch in _head(place, file, []):
-            kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+            kinds = numpy_array(batch.column(VALUE_KIND))
             deleted.append(ranks[(kinds == 1) | (kinds == 3)])
     return _limit_ranks(deleted)
 
@@ -392,7 +392,7 @@ def _null_keys(place: Place, files: Sequence[DataFileMeta]) -> Ranks:
     null_ranks = []
     for file in files[-2:]:
         for ranks, batch in _head(place, file, [column]):
-            null_ranks.append(ranks[pc.is_null(batch.column(column)).to_numpy(zero_copy_only=False)])
+            null_ranks.append(ranks[numpy_array(pc.is_null(batch.column(column)))])
     return _limit_ranks(null_ranks)
 
 
