@@ -103,7 +103,7 @@ class Kind:
                 "dredge.compaction.exact-keys": "always",
             }
             if random.random() < 0.5:  # row groups of many pages, which are cut into parts
-                chosen |= {"parquet.block.size": "8 kb", "parquet.page.row.count.limit": random.choice(["10", "25"])}
+                chosen |= {"parquet.block.size": "8192", "parquet.page.row.count.limit": random.choice(["10", "25"])}
         version = random.choice([None, None, *PaimonVersion])
         if version is not None:
             chosen[PAIMON_VERSION] = version
