@@ -7,7 +7,7 @@ row groups, only key columns are read.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -50,6 +50,8 @@ _PARTS: Final = 8
 """A part of a row group has at least the usual rows of a row group, divided by this number."""
 _MOST_GROUPS: Final = 2
 """Row groups are cut into parts if there are at most this multiple of the usual number, and one more for each file."""
+_SPREAD_KEYS: Final = 3 * _PARTS
+"""Keys of one file in every row group, by which hardly a part can be without one."""
 _MOST_DICTIONARIES: Final = 16
 """The dictionaries of a row group that is cut, which each part gets, are at most a share of 1 / 16 of its bytes."""
 _DELTA_BINARY_PACKED: Final = 5
@@ -310,6 +312,8 @@ class _Search:
             The units, and the smallest numbers of rows of spliced row groups and of merged rows between them.
         """
         stored = {meta.file_name: self._groups_of(meta) for meta in self._metas.values()}
+        if not self._always and self._keys_are_spread(stored):
+            return [], 0, 0
         counts = [count for of_file in stored.values() if of_file is not None for count in of_file[0].group_rows]
         largest, usual = max(counts, default=0), self._usual_rows([of[0] for of in stored.values() if of is not None])
         files = sum(of_file is not None for of_file in stored.values())
@@ -337,6 +341,39 @@ class _Search:
             for at, unit in enumerate(described)
         ]
         return units, least, least_merged
+
+    def _keys_are_spread(self, stored: Mapping[str, tuple[StoredGroups, PageIndexes] | None]) -> bool:
+        """Return whether one file alone has many keys in every row group, so that parts need not be looked at.
+
+        Only the largest of the files that are not searched is read, and only if footers have the ends of row groups.
+
+        Args:
+            stored: row groups of the files by name; None for files that are not searched.
+        """
+        others = [meta for meta in self._metas.values() if stored[meta.file_name] is None]
+        counts = [of_file[0].group_rows for of_file in stored.values() if of_file is not None]
+        least = _SPREAD_KEYS * sum(map(len, counts))
+        if not self._footers_have_ends or not counts or not others:
+            return False
+        largest = max(others, key=lambda meta: meta.row_count)
+        if not least <= largest.row_count <= sum(map(sum, counts)):
+            return False
+        rows: list[bytes] = []
+        for name, of_file in stored.items():
+            if of_file is not None:
+                groups = of_file[0].group_rows
+                parts = [(number, 0, count) for number, count in enumerate(groups)]
+                rows += self._key_ends(self._metas[name], parts, [None] * len(parts)) or []
+        ends = _scalars(self._store, rows)
+        inside = [0] * (len(ends) // 2)
+        place = self._store, self._task.partition, self._task.bucket, largest
+        with closing(open_kv(*place, columns=(), need_sequence=False, need_kind=False)) as batches:  # type: ignore[type-var]
+            for batch in batches:
+                keys = self._spec.keys(batch)
+                for at in range(len(inside)):
+                    low, high = ends[2 * at : 2 * at + 2]
+                    inside[at] += keys.bisect(high, right=True) - keys.bisect(low, right=False)
+        return bool(inside) and min(inside) >= _SPREAD_KEYS
 
     def _parts_of(
         self, meta: DataFileMeta, groups: StoredGroups, indexes: PageIndexes, least: int | None
@@ -395,8 +432,10 @@ class _Search:
         """Return the row groups of a file and their page indexes; None if they are not spliced."""
         if not self._spliceable.may_have_groups(meta.file_name):
             return None
-        if not self._always and meta.row_count <= ROW_GROUP_ROWS // _PARTS:
-            return None  # its row group meets a key, else the file were kept; opening it costs more than it saves
+        # The row group of a small file meets a key, else the file were kept; opening it costs more than it saves.
+        least = ROW_GROUP_ROWS // _PARTS if meta.level == self._task.output_level else ROW_GROUP_ROWS
+        if not self._always and meta.row_count <= least:
+            return None
         groups = self._spliceable.groups(meta)
         return None if groups is None or not groups[0].group_rows or not all(groups[0].group_rows) else groups
 
