@@ -149,7 +149,7 @@ class StrictMode:
 def adds_above_level0(delta: pa.Table) -> bool:
     """Return whether a file is added to a level whose files must not overlap."""
     added = pc.equal(delta.column("kind"), arrow_scalar(ADD))
-    return bool(pc.any(pc.and_(added, pc.greater(delta.column("level"), 0))).as_py())
+    return bool(pc.any(pc.and_(added, pc.greater(delta.column("level"), arrow_scalar(0)))).as_py())
 
 
 def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
@@ -218,7 +218,7 @@ def _check_tree(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snap
         latest: newest snapshot, where the search for the conflicting commit starts; None if the table has none.
     """
     removed = set(identities(delta.filter(pc.equal(delta.column("kind"), DELETE))))
-    added = delta.filter(pc.equal(delta.column("kind"), ADD))
+    added = delta.filter(pc.equal(delta.column("kind"), arrow_scalar(ADD)))
     touched = {(bytes(p), b) for p, b in zip(added["partition"].to_pylist(), added["bucket"].to_pylist(), strict=True)}
     buckets = pa.array(sorted({bucket for _, bucket in touched}), pa.int32())
     upper = base.filter(pc.and_(pc.greater(base.column("level"), 0), pc.is_in(base.column("bucket"), buckets)))
@@ -250,7 +250,9 @@ def _check_row_ids(store: TableStore, delta: pa.Table, latest: Snapshot | None) 
 
     Source: ``ConflictDetection.checkRowIdRangeConflicts`` of Paimon 2.0.
     """
-    added = delta.filter(pc.and_(pc.equal(delta.column("kind"), ADD), pc.is_valid(delta.column("first_row_id"))))
+    added = delta.filter(
+        pc.and_(pc.equal(delta.column("kind"), arrow_scalar(ADD)), pc.is_valid(delta.column("first_row_id")))
+    )
     if not added.num_rows:
         return
     live = NO_ENTRIES if latest is None else manifests.live_entries(store, latest, partitions=partitions_of(added))
