@@ -367,7 +367,8 @@ class _Search:
         ends = _scalars(self._store, rows)
         inside = [0] * (len(ends) // 2)
         place = self._store, self._task.partition, self._task.bucket, largest
-        with closing(open_kv(*place, columns=(), need_sequence=False, need_kind=False)) as batches:  # type: ignore[type-var]
+        batches = open_kv(*place, columns=(), need_sequence=False, need_kind=False)
+        with closing(batches):  # type: ignore[type-var]
             for batch in batches:
                 keys = self._spec.keys(batch)
                 for at in range(len(inside)):
