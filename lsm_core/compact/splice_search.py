@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array
+from lsm_core.arrays import arrow_array, empty_table, numpy_array
 from lsm_core.compact.exact_keys import ALWAYS, NEVER, OPENING
 from lsm_core.compact.splice import LEAST_ROWS, SplicedGroup, choose_groups, cut_evenly, join_parts, writes_alike
 from lsm_core.compact.splicing import key_columns
@@ -176,7 +176,7 @@ class _Spliceable:
         store, level = self._store, self._task.output_level
         if self._expected is None:
             open_part, schema = KeyValueFileWriter.part_opener(store, level)
-            _, self._expected, _ = encoded_groups(open_part, "(new file)", schema.empty_table())
+            _, self._expected, _ = encoded_groups(open_part, "(new file)", empty_table(schema))
             self._codecs, self._allows_delta = KeyValueFileWriter.encoding(store, level)
         path = store.data_path(self._task.partition, self._task.bucket, meta)
         with open_checked(store.file_io, path, "Parquet", meta.file_size) as source:
@@ -483,7 +483,7 @@ class _Search:
             else:
                 ends += [int.from_bytes(value, "little", signed=True) for value in of_pages]
         kind = schema.arrow_schema.field(schema.trimmed_primary_keys[0]).type
-        return self._encode([refit(pa.array(ends, pa.int64()), kind)])
+        return self._encode([refit(arrow_array(ends, pa.int64()), kind)])
 
     @property
     def _footers_have_ends(self) -> bool:
@@ -513,7 +513,7 @@ class _Search:
             seen = 0
             for batch in source.batches(names, _BATCH_ROWS, [number]):
                 inside = [row - seen for row in rows if 0 <= row - seen < batch.num_rows]
-                ends.append(pa.Table.from_batches([batch.select(names)]).take(pa.array(inside, pa.int64())))
+                ends.append(pa.Table.from_batches([batch.select(names)]).take(arrow_array(inside, pa.int64())))
                 seen += batch.num_rows
         table = pa.concat_tables(ends)
         return self._encode(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lsm_core.arrays import numpy_array
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.compact.row_digests import RowGroupDigest
 from lsm_core.compact.splice import SplicedGroup, numbers_of, rows_by_file, rows_left
 from lsm_core.compact.task import COUNTS, BucketTask
@@ -195,7 +195,7 @@ class Splices:
             largest: list[pa.Array] = []
             if floats.intersection(names) and all(schema.has_field(name) for name in names):
                 with suppress(DredgeError):  # statistics that cannot be read tell nothing
-                    row = pa.array([file.value_stats.max_values], pa.binary())
+                    row = arrow_array([file.value_stats.max_values], pa.binary())
                     largest = list(decode_rows(row, [schema.field(name).type for name in names]))
             self._numbers_only[file.file_name] = frozenset(
                 name
@@ -297,7 +297,7 @@ class _Parts:
 
 def key_columns(store: TableStore, keys: Sequence[bytes]) -> list[pa.Array]:
     """Return the columns of keys that are BinaryRows of the trimmed primary key."""
-    return list(decode_rows(pa.array(keys, pa.binary()), store.schema.trimmed_key_types, "(keys of row groups)"))
+    return list(decode_rows(arrow_array(keys, pa.binary()), store.schema.trimmed_key_types, "(keys of row groups)"))
 
 
 __all__ = ["Splices", "key_columns"]

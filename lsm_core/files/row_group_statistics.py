@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from lsm_core.arrays import plain_schema
+from lsm_core.arrays import arrow_array, plain_schema
 from lsm_core.files.formats import thrift
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.files.formats.parquet_footer import FLOATS, footer_values
@@ -162,7 +162,7 @@ class GroupStatisticsReader:
                 struct.unpack(FLOATS[footer.leaves[leaf].physical], side)[0] for side in (chunk.low, chunk.high)
             )
             if low <= high and low and high:
-                exact[name] = ColumnStats(pa.array([low], kind), pa.array([high], kind), chunk.nulls)
+                exact[name] = ColumnStats(arrow_array([low], kind), arrow_array([high], kind), chunk.nulls)
         return exact
 
     def _decode(self, names: Iterable[str], number: int) -> Iterator[pa.Table]:

@@ -188,7 +188,7 @@ class Search:
         entries = manifests.keep_rows(entries.select(self.columns), self.partitions, self.buckets, None)
         matches = pc.is_in(entries.column("file_name"), arrow_array(self.names, pa.string()))
         if self.tree:
-            matches = pc.or_(matches, pc.greater(entries.column("level"), 0))
+            matches = pc.or_(matches, pc.greater(entries.column("level"), arrow_scalar(0)))
         return manifests.filter_rows(entries, matches)
 
     def is_done(self, live: set[NameOnLevel]) -> bool:
@@ -258,7 +258,7 @@ def _names_on_levels(parts: Iterable[pa.Table], kind: int) -> set[NameOnLevel]:
     names: set[NameOnLevel] = set()
     for part in parts:
         entries = part.select(["kind", "file_name", "level"])
-        entries = entries.filter(pc.equal(entries.column("kind"), kind))
+        entries = entries.filter(pc.equal(entries.column("kind"), arrow_scalar(kind)))
         names.update(zip(entries.column("file_name").to_pylist(), entries.column("level").to_pylist(), strict=True))
     return names
 
@@ -519,6 +519,6 @@ def has_unmarked_levels(store: TableStore, entries: pa.Table) -> bool:
     is_older = pc.is_in(
         entries.column("schema_id"), pa.array(ids_before_vectors, entries.schema.field("schema_id").type)
     )
-    chosen = entries.filter(pc.and_(is_older, pc.greater(entries.column("level"), 0)))
+    chosen = entries.filter(pc.and_(is_older, pc.greater(entries.column("level"), arrow_scalar(0))))
     levels = chosen.group_by(["partition", "bucket"], use_threads=False).aggregate([("level", "count_distinct")])
     return bool(pc.any(pc.greater(levels.column("level_count_distinct"), 1)).as_py())

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import chosen_rows, numpy_array, plain_batch
+from lsm_core.arrays import arrow_array, chosen_rows, numpy_array, plain_batch
 from lsm_core.files import open_kv
 from lsm_core.files.formats import FileSource
 from lsm_core.format.hashing import hash_rows
@@ -254,7 +254,7 @@ class RowCollector:
         ranks = self._place.ranks(keys)
         chosen = self._sample.chosen(ranks)
         self._chosen = ranks[chosen]
-        return pa.array(chosen)
+        return arrow_array(chosen)
 
     def places(self, keys: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the positions of the rows whose keys are in the current sample, without keeping rows.
