@@ -154,7 +154,9 @@ def adds_above_level0(delta: pa.Table) -> bool:
 
 def _check_bucket_count(store: TableStore, base: pa.Table, delta: pa.Table, latest: Snapshot | None) -> None:
     columns = ["partition", "total_buckets", "file_name"]
-    counted = [side.select(columns).filter(pc.greater(side.column("total_buckets"), 0)) for side in (base, delta)]
+    counted = [
+        side.select(columns).filter(pc.greater(side.column("total_buckets"), arrow_scalar(0))) for side in (base, delta)
+    ]
     if len(set().union(*(pc.unique(side.column("total_buckets")).to_pylist() for side in counted))) <= 1:
         return
     by = ["partition", "total_buckets"]
@@ -551,7 +553,7 @@ class BaseEntries:
         self._search, self._near = search, near
         sides = (side.select(["partition", "total_buckets"]) for side in (entries, near))
         needed_partitions, known_partitions = (
-            set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), 0)))) for side in sides
+            set(partitions_of(side.filter(pc.greater(side.column("total_buckets"), arrow_scalar(0))))) for side in sides
         )
         return pa.concat_tables([near, *self._one_of_each(metas, needed_partitions - known_partitions, search.columns)])
 

@@ -113,18 +113,18 @@ def cut_evenly(borders: Sequence[int], least: int) -> list[int]:
 
 
 def join_parts(
-    groups: Sequence[SplicedGroup], merged_before: Sequence[int], sizes: Mapping[tuple[str, int], PartSizes]
+    groups: Sequence[SplicedGroup], is_apart: Sequence[bool], sizes: Mapping[tuple[str, int], PartSizes]
 ) -> list[SplicedGroup]:
     """Join parts that follow each other in their row group to one part, or to the whole row group.
 
     Args:
         groups: row groups and parts, in key order.
-        merged_before: number of rows that are merged before each of them.
+        is_apart: whether there are merged rows or a kept file between each of them and the one before.
         sizes: bytes of the parts of each row group that has parts, by name of the file and index.
     """
     longest: list[SplicedGroup] = []
-    for group, merged in zip(groups, merged_before, strict=True):
-        last = longest[-1] if longest and not merged else None
+    for group, apart in zip(groups, is_apart, strict=True):
+        last = longest[-1] if longest and not apart else None
         if (
             last is not None
             and group.first_row is not None

@@ -283,6 +283,8 @@ class _Search:
             if all(met):
                 return []
         chosen = choose_groups([unit.rows for unit in candidates], met, between, least, least_merged)
+        # The output ends before a kept file, which may lie between two parts.
+        kept_before = [bisect_left(sorted(kept[::2]), low) for low in starts]
         spliced = join_parts(
             [
                 SplicedGroup(
@@ -291,7 +293,7 @@ class _Search:
                 for unit in (candidates[at] for at in chosen)
                 if unit.number is not None
             ],
-            [between[at] for at in chosen],
+            [between[at] > 0 or (at > 0 and kept_before[at] > kept_before[at - 1]) for at in chosen],
             self._sizes,
         )
         total = sum(file.row_count for file in self._metas.values())

@@ -6,6 +6,7 @@ those of the row group. Counts and bounds of its columns are in the page index o
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from bisect import bisect_left
@@ -46,7 +47,7 @@ from lsm_core.files.row_groups import (
 )
 
 # Field ids of the structs in parquet.thrift.
-VALUES, PLAIN_BYTES, PAGE_COUNTS, LEVELS = 5, 6, 13, 16
+PATH, VALUES, PLAIN_BYTES, PAGE_COUNTS, LEVELS = 3, 5, 6, 13, 16
 LOCATIONS, TEXT_BYTES = 1, 2
 LOCATION_AT, LOCATION_BYTES, LOCATION_ROW = 1, 2, 3
 _EMPTY, _LOWS, _HIGHS, _NULLS, _REPEATS, _DEFINED = 1, 2, 3, 5, 6, 7
@@ -55,6 +56,7 @@ _CUT: Final = frozenset({*range(1, 8), DATA_AT, DICTIONARY_AT, STATISTICS, PAGE_
 """Fields of a column chunk's metadata that :meth:`ChunkPages.part` adjusts or keeps; with others it is not cut."""
 _LOCATION_TYPES: Final = {LOCATION_AT: thrift.I64, LOCATION_BYTES: thrift.I32, LOCATION_ROW: thrift.I64}
 _MISSING: Final = (0, None)
+_MOST_PATHS: Final = 1024
 _MOST_INDEXES: Final = 16 << 20
 """Largest bytes between the pages and the footer of a file, where the page indexes are, that are read at once."""
 
@@ -206,6 +208,9 @@ class ChunkPages:
         if chunk.low is None or chunk.high is None or self.kind is None:
             return True
         try:
+            if pa.types.is_string(self.kind):
+                for bound in (*self.lows, *self.highs):
+                    bound.decode()
             ends = self.ends(0, len(self.lows))
             return ends is not None and all(
                 self._order(stated) == self._order(of_pages)
@@ -379,7 +384,8 @@ class PageIndexes:
         """Return the pages of a row group, or None if it cannot be cut.
 
         Raises:
-            CorruptFile: bounds or null counts of the footer are not those of the page index.
+            CorruptFile: bounds or null counts of the footer are not those of the page index, or names of columns not
+                those of the schema.
         """
         if not self._data:
             return None
@@ -388,6 +394,8 @@ class PageIndexes:
             return None
         chunks: list[ChunkPages] = []
         for chunk, leaf, stated in zip(parts.chunks, footer.leaves, footer.groups[number].chunks, strict=True):
+            if split_elements(nested(chunk.meta, PATH, thrift.LIST))[1] != _encoded_path(leaf.path):
+                raise CorruptFile(self._groups.path, f"column '{leaf.name}' has another name in row group {number}")
             if chunk.offsets is None or not chunk.meta.keys() <= _CUT:
                 return None
             if any(span is not None and span.start < self._start for span in (chunk.bounds, chunk.offsets)):
@@ -416,6 +424,13 @@ class PageIndexes:
         if at is None or place < 0 or footer.leaves[at] is not leaf:
             return None
         return self._schema.field(place).type
+
+
+@functools.lru_cache(maxsize=_MOST_PATHS)
+def _encoded_path(path: tuple[str, ...]) -> list[bytes]:
+    """Return the encoded elements of a column's path."""
+    names = [name.encode() for name in path]
+    return [thrift.varint(len(name)) + name for name in names]
 
 
 def _list(fields: thrift.Struct, number: int) -> list[Any]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lsm_core.arrays import arrow_array, plain_schema
 from lsm_core.files.formats import thrift
+from lsm_core.files.formats.guard import decoding_errors
 from lsm_core.files.formats.parquet import ParquetSource
 from lsm_core.files.formats.parquet_footer import FLOATS, footer_values
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, bounds
@@ -103,11 +104,13 @@ class GroupStatisticsReader:
         """Return the statistics of a row group.
 
         Raises:
+            CorruptFile: bounds are not values of their columns.
             UnsupportedFeature: row groups of the file are not copied.
         """
         footer = self._groups.footer
         group = footer.groups[number]
-        values = footer_values(footer._replace(rows=group.rows, groups=[group]), self._schema)
+        with decoding_errors(self._groups.path, "Parquet"):
+            values = footer_values(footer._replace(rows=group.rows, groups=[group]), self._schema)
         values.update(self._float_bounds(number, values))
         inexact = set(self._inexact(number, values))
         counted = [name for name, stats in values.items() if stats.null_count is None and name not in inexact]

@@ -10,6 +10,7 @@ import io
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from lsm_core.arrays import numpy_array, plain_schema
 from lsm_core.errors import CorruptFile
 from lsm_core.files.formats import FileSink, open_sink
 from lsm_core.files.formats.guard import create_output, disk_full_errors, open_checked, quietly_abort, quietly_close
-from lsm_core.files.formats.parquet import EXTENSION
+from lsm_core.files.formats.parquet import EXTENSION, ParquetSource
 from lsm_core.files.formats.parquet_footer import group_bounds
 from lsm_core.files.row_group_copier import MOST_GROUPS, CopiedBytes, RowGroupCopier
 from lsm_core.files.row_group_parts import GroupPages
@@ -81,12 +82,16 @@ class StoredGroup:
         return None if leaf is None else self.groups.footer.groups[self.number].chunks[leaf].nulls
 
     def sequences(self) -> tuple[int, int]:
-        """Return the smallest and the largest sequence number.
+        """Return the smallest and the largest sequence number; those of a part are decoded, not believed.
 
         Raises:
             CorruptFile: the footer does not have them.
         """
         path, footer = self.groups.path, self.groups.footer
+        if self.memory is not None:
+            with closing(ParquetSource(self.memory, path, size=None, rows=self.rows)) as source:  # type: ignore[arg-type]
+                numbers = [numpy_array(part.column(0)) for part in source.batches([SEQUENCE_NUMBER], self.rows)]
+            return int(min(part.min() for part in numbers)), int(max(part.max() for part in numbers))
         alone = footer._replace(rows=self.rows, groups=[footer.groups[self.number]])
         bounds = group_bounds(alone, pa.schema([(SEQUENCE_NUMBER, pa.int64())]), SEQUENCE_NUMBER, path)
         if bounds is None:

@@ -214,6 +214,18 @@ def test_bounds_of_values_that_are_not_those_of_the_pages_are_written_anew(paged
     assert rewritten(paged, file) == file
 
 
+def test_parts_on_both_sides_of_a_kept_file_are_not_joined(paged: Table) -> None:
+    """The file's key lies between two pages, so no row is merged between their parts."""
+    (file,) = top_files(paged)
+    groups = open_groups(LocalFileIO(), str(Path(paged.store.root) / "bucket-0" / file.file_name))
+    between = 1000 + 2 * (4 * 40) - 1  # after the first part, which has four pages
+    assert groups.group_rows[0] > 400
+    paged.write(rows([between], 7, columns=len(VALUES)))
+    assert paged.compact(full=True).groups_spliced > 1
+    assert paged.to_arrow().sort_by("k")["k"].to_pylist() == sorted({*range(1000, 3000, 2), between})
+    assert all(check.passed for check in paged.check())
+
+
 def test_pages_that_a_task_names_must_be_there(paged: Table) -> None:
     paged.write(rows([1501, 2501], 7, columns=len(VALUES)))
     (task, *_) = untouched_parts(paged.store, task_of(paged))

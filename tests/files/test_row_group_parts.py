@@ -103,6 +103,17 @@ def test_bounds_that_are_not_those_of_the_pages_are_an_error(tmp_path: Path, nam
         pages_of(open_groups(IO, groups.path), table.schema)
 
 
+def test_a_column_that_has_another_name_in_a_row_group_is_an_error(tmp_path: Path) -> None:
+    groups = write(tmp_path / "a.parquet", rows(2, ROWS), use_dictionary=False)
+    content = (tmp_path / "a.parquet").read_bytes()
+    footer = content[groups.footer_at :]
+    at = footer.rindex(b"\x19\x18\x01k")  # the list of one name in the metadata of the column
+    changed = footer[: at + 3] + b"q" + footer[at + 4 :]
+    (tmp_path / "a.parquet").write_bytes(content[: groups.footer_at] + changed)
+    with pytest.raises(CorruptFile, match="column 'k' has another name in row group 0"):
+        pages_of(open_groups(IO, groups.path), rows(2, ROWS).schema)
+
+
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 1 << 20), st.integers(1, 255), st.data())
 def test_changed_page_indexes_are_refused_or_give_the_same_rows(

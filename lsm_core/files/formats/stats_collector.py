@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lsm_core.arrays import numpy_array
+from lsm_core.arrays import arrow_array, numpy_array
 from lsm_core.format.stats import ColumnStats, float_bounds
 
 
@@ -69,7 +69,7 @@ def bounds(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
     """
     if pa.types.is_floating(column.type):
         low, high = float_bounds(numpy_array(column.drop_null()))
-        return pa.array([low], column.type), pa.array([high], column.type)
+        return arrow_array([low], column.type), arrow_array([high], column.type)
     ends = pc.min_max(column)
     return pa.repeat(ends["min"], 1), pa.repeat(ends["max"], 1)
 
