@@ -89,7 +89,8 @@ class StoredGroup:
         """
         path, footer = self.groups.path, self.groups.footer
         if self.memory is not None:
-            with closing(ParquetSource(self.memory, path, size=None, rows=self.rows)) as source:  # type: ignore[arg-type]
+            source = ParquetSource(self.memory, path, size=None, rows=self.rows)  # type: ignore[arg-type]
+            with closing(source):
                 numbers = [numpy_array(part.column(0)) for part in source.batches([SEQUENCE_NUMBER], self.rows)]
             return int(min(part.min() for part in numbers)), int(max(part.max() for part in numbers))
         alone = footer._replace(rows=self.rows, groups=[footer.groups[self.number]])

@@ -11,7 +11,7 @@ list of schema elements is rewritten; the remaining footer is unchanged, byte fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +44,7 @@ from lsm_core.files.formats.guard import (
     quietly_close,
 )
 from lsm_core.files.formats.parquet_footer import (
+    FLOATS,
     TAIL_BYTES,
     Footer,
     dictionary_texts,
@@ -65,6 +66,15 @@ from lsm_core.files.formats.parquet_pages import (
 from lsm_core.files.formats.protocol import FileFormat
 from lsm_core.files.formats.stats_collector import ColumnStatsCollector, leaf_arrays, leaf_types, map_field
 from lsm_core.files.formats.thrift import Struct
+from lsm_core.files.formats.thrift_fields import (
+    Fields,
+    join_fields,
+    join_structs,
+    nested,
+    number_of,
+    split_struct,
+    split_structs,
+)
 from lsm_core.files.formats.writer_settings import leaf_paths, parquet_settings
 from lsm_core.format.stats import ColumnValues
 from lsm_core.options import TableOptions
@@ -273,12 +283,17 @@ class ParquetSink:
             self._held.hold()
             self._writer.close()
             self._stream.close()
-            self._output.write(tail := as_java(self._held.tail(), self._schema))
+            values = self._stats_collector.values()
+            tail = as_java(self._held.tail(), self._schema)
+            with_nan = _columns_with_nan(values)
+            if with_nan or any(map(_has_nested_floats, self._schema.types)):
+                tail = _without_bounds_of_nan(tail, with_nan)
+            self._output.write(tail)
             size = int(self._output.tell())
             self._output.close()
         length = int.from_bytes(tail[-TAIL_BYTES:-4], "little")
         footer = parse_footer(tail[-TAIL_BYTES - length : -TAIL_BYTES], self.path, size)
-        return size, {**footer_values(footer, self._schema), **self._stats_collector.values()}
+        return size, {**footer_values(footer, self._schema), **values}
 
     def discard(self) -> None:
         """Close and remove the unfinished file after a failure."""
@@ -666,6 +681,11 @@ _MAGIC: Final = b"PAR1"
 _TAIL_BYTES: Final = 8
 _TYPE, _LENGTH, _REPETITION, _NAME, _CONVERTED, _LOGICAL = 1, 2, 3, 4, 6, 10
 _INT96_TYPE, _FIXED_TYPE, _INT96_BYTES = 3, 7, 12
+_GROUPS, _GROUP_COLUMNS, _CHUNK_META, _CHUNK_PATH, _CHUNK_STATISTICS = 4, 1, 3, 3, 12
+_INDEX_OF_BOUNDS: Final = (6, 7)
+"""Fields of a column chunk with the position and the bytes of its ColumnIndex."""
+_CHUNK_BOUNDS: Final = frozenset({1, 2, 5, 6, 7, 8})
+"""Fields of Statistics with bounds, and with whether they are exact."""
 _TIME, _TIMESTAMP, _UTC, _UNIT, _MILLIS, _MICROS = 7, 8, 1, 2, 1, 2
 _MAP_KEY_VALUE, _TIME_MILLIS, _TIMESTAMP_MILLIS, _TIMESTAMP_MICROS = 2, 7, 9, 10
 
@@ -693,6 +713,63 @@ def as_java(tail: bytes, schema: pa.Schema) -> bytes:
     if index != len(elements):
         raise ValueError("the footer has another schema than the file was written with")
     return tail[:start] + _build_tail(reader, elements, begin)
+
+
+def _has_nested_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind) and any(map(pa.types.is_floating, leaf_types(kind)))
+
+
+def _columns_with_nan(values: ColumnValues) -> set[str]:
+    """Return the floating point columns with NaN, which is the largest value in Java's order."""
+    return {
+        name
+        for name, stats in values.items()
+        if pa.types.is_floating(stats.maximum.type)
+        and not stats.maximum.null_count
+        and np.isnan(numpy_array(stats.maximum)[0])
+    }
+
+
+def _without_bounds_of_nan(tail: bytes, names: Collection[str]) -> bytes:
+    """Return the end of a Parquet file without the bounds of columns with NaN, and of nested floating point columns.
+
+    Arrow leaves NaN out of bounds, but Spark's filters count NaN as the largest value: they would skip its rows. As in
+    parquet-mr, such columns have neither bounds nor a ColumnIndex. Nested columns are not searched for NaN.
+
+    Args:
+        tail: the end of the file: footer, its length, magic, and the bytes before it.
+        names: top-level columns with NaN.
+    """
+    length = int.from_bytes(tail[-_TAIL_BYTES : -len(_MAGIC)], "little")
+    start = len(tail) - _TAIL_BYTES - length
+    fields, _ = split_struct(tail[start:-_TAIL_BYTES])
+    top_level = {(name,) for name in names}
+
+    def has_wrong_bounds(meta: Fields) -> bool:
+        path = tuple(name.decode() for name in thrift.Reader(nested(meta, _CHUNK_PATH, thrift.LIST)).value(thrift.LIST))
+        return path in top_level or (len(path) > 1 and number_of(meta, _TYPE, thrift.I32) in FLOATS)
+
+    groups = []
+    for encoded_group in split_structs(nested(fields, _GROUPS, thrift.LIST)):
+        group, _ = split_struct(encoded_group)
+        chunks = []
+        for encoded_chunk in split_structs(nested(group, _GROUP_COLUMNS, thrift.LIST)):
+            chunk, _ = split_struct(encoded_chunk)
+            meta, _ = split_struct(nested(chunk, _CHUNK_META, thrift.STRUCT))
+            if has_wrong_bounds(meta):
+                for number in _INDEX_OF_BOUNDS:
+                    chunk.pop(number, None)
+                if _CHUNK_STATISTICS in meta:
+                    statistics, _ = split_struct(nested(meta, _CHUNK_STATISTICS, thrift.STRUCT))
+                    kept = {number: value for number, value in statistics.items() if number not in _CHUNK_BOUNDS}
+                    meta[_CHUNK_STATISTICS] = thrift.STRUCT, join_fields(kept)
+                chunk[_CHUNK_META] = thrift.STRUCT, join_fields(meta)
+            chunks.append(join_fields(chunk))
+        group[_GROUP_COLUMNS] = thrift.LIST, join_structs(chunks)
+        groups.append(join_fields(group))
+    fields[_GROUPS] = thrift.LIST, join_structs(groups)
+    footer = join_fields(fields)
+    return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
 def int96_as_bytes(source: pa.NativeFile) -> FileMetaData:
