@@ -114,7 +114,7 @@ def test_a_column_that_has_another_name_in_a_row_group_is_an_error(tmp_path: Pat
         pages_of(open_groups(IO, groups.path), rows(2, ROWS).schema)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 1 << 20), st.integers(1, 255), st.data())
 def test_changed_page_indexes_are_refused_or_give_the_same_rows(
     tmp_path: Path, place: int, flip: int, data: st.DataObject

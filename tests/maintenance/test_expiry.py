@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -408,14 +409,19 @@ def test_an_expiry_decodes_each_manifest_list_once(tmp_path: Path, monkeypatch: 
     for number in range(40):  # two lists each: more than any cache of a few files holds
         table.write(rows([number]))
     decoded: list[str] = []
-    decode = manifests.decode_manifest_list
+    decode_alone, decode_together = manifests.decode_manifest_list, manifests.decode_manifest_lists
 
     def counted(data: bytes, path: str) -> list[ManifestFileMeta]:
         decoded.append(path)
-        return decode(data, path)
+        return decode_alone(data, path)
+
+    def counted_together(lists: Sequence[tuple[bytes, str]]) -> list[list[ManifestFileMeta]]:
+        decoded.extend(path for _, path in lists)
+        return decode_together(lists)
 
     monkeypatch.setattr(manifests, "_decoded_lists", Kept(1 << 20))
     monkeypatch.setattr(manifests, "decode_manifest_list", counted)
+    monkeypatch.setattr(manifests, "decode_manifest_lists", counted_together)
     table.store.clock.advance(2 * HOUR)
     assert len(table.expire_snapshots(retain_max=40, retain_min=38).expired) == 2
     assert len(decoded) == len(set(decoded)) and len(decoded) >= 76
