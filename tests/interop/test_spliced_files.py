@@ -113,6 +113,39 @@ def test_java_and_tools_read_spliced_files(tmp_path: Path, java: Java, writer: s
 
 @pytest.mark.soak
 @pytest.mark.paimon_java
+@pytest.mark.pypaimon
+@pytest.mark.pypaimon_rust
+@pytest.mark.parametrize("writer", ["zstd", "v2-snappy", "plain-none"])
+def test_every_reader_reads_parts_of_row_groups(
+    tmp_path: Path, java: Java, pypaimon: PyPaimon, pypaimon_rust: PyPaimon, writer: str
+) -> None:
+    """Pages around a few new keys are merged; the others become row groups of their own."""
+    options = {"parquet.block.size": "65536", "target-file-size": "1mb", "dredge.compaction.exact-keys": "always"}
+    pages = {"parquet.page.row.count.limit": "20", "dredge.compaction.inline": "never"}
+    table = made(tmp_path, ALL_TYPES, KEYS, {**WRITERS[writer], **options, **pages})
+    older, newer = rows_of(0, 1_500, 1), rows_of(3, 2, 2, step=700)
+    for part in (older, newer):
+        table.write(part)
+        report = table.compact(full=True)
+    assert report.groups_spliced > 1
+    is_old = pc.invert(pc.is_in(older["id"], newer["id"]))
+    rows = pa.concat_tables([older.filter(is_old), newer])
+    expected = canonical(rows, ALL_TYPES.names)
+    (path,) = paths_of(table)
+    sizes = [pq.read_metadata(path).row_group(at).num_rows for at in range(pq.read_metadata(path).num_row_groups)]
+    assert len(set(sizes)) > 2
+    with duckdb.connect() as database:
+        _check_by_duckdb(database, path, rows)
+    assert canonical(table.to_arrow(), ALL_TYPES.names) == expected
+    assert canonical_java(java("read")["rows"], ALL_TYPES) == expected
+    assert canonical(pypaimon.read("db.t"), ALL_TYPES.names) == expected
+    assert canonical(pypaimon_rust.read("db.t"), ALL_TYPES.names) == expected
+    java("compact", full=True)
+    assert canonical(Catalog(str(tmp_path)).table("db.t").to_arrow(), ALL_TYPES.names) == expected
+
+
+@pytest.mark.soak
+@pytest.mark.paimon_java
 @pytest.mark.parametrize("writer", WRITERS)
 def test_java_compacts_spliced_files(tmp_path: Path, java: Java, writer: str) -> None:
     table, rows = spliced_table(tmp_path, WRITERS[writer], keyed=True)
